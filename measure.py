@@ -57,8 +57,8 @@ class Protocol:
         self.step(h_max=0.0)
         if not self.step_constant < theory.STABILITY_LIMIT:
             raise ValueError(
-                f"step_constant must be below {theory.STABILITY_LIMIT:g}, got {self.step_constant}: "
-                "every chain would diverge"
+                f"step_constant must be below the stability limit {theory.STABILITY_LIMIT:g}, got "
+                f"{self.step_constant}: every chain would diverge"
             )
         sgld.Settings(self.n_beta, self.gamma, 1.0, self.chains, self.steps, self.burn_in, seed=0)
 
@@ -217,7 +217,7 @@ def sample(
 
 
 def deviation(run: sgld.Sample, predicted: Prediction) -> float | None:
-    """z of the reading against the law, in units of the larger of its spread and the measured error.
+    """z of the reading against the law, by the larger of the law's spread and the measured error.
 
     None on the matrix-free route, which has no law.
     """

@@ -28,12 +28,15 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import numpy as np
 
 import console
 import curvature
 import measure
 import records
+import sgld
 import train
 from measure import Protocol
 from qnet import QuadraticNetwork, modular_pairs
@@ -45,6 +48,7 @@ SPECTRUM_CODE = ("qnet.py", "curvature.py")
 RECORD_CODE = (*SPECTRUM_CODE, "theory.py", "chains.py", "sgld.py", "measure.py", "run_llc.py")
 DEFAULT = Protocol()
 POLISHES = {"adam": train.polish_adam, "lbfgs": train.polish_lbfgs}
+AGREES = 4.0  # standard errors: a right program departs from its law once in 16,000 readings
 LINE = 100  # columns of the report
 
 
@@ -252,17 +256,273 @@ def measured(name: str, checkpoint: Checkpoint, options: argparse.Namespace) -> 
     asked = {
         "checkpoint_sha256": checkpoint.content_hash(),
         "made": _provenance(checkpoint),
-        "code_sha256": _code_hash(RECORD_CODE),
+        "code_sha256": records.code_hash([HERE / file for file in RECORD_CODE]),
         "protocol": asdict(protocol),
         "seed": chains_seed(checkpoint),
         "route": options.route,
     }
-    folder, key = options.out / name, _key(asked)
-    kept = folder / f"record_{key}.json"
+    kept = options.out / name / f"record_{_key(asked)}.json"
     if not kept.exists():
-        _require_writable(folder)
-        found, run = _measure(name, checkpoint, protocol, options)
-        losses, distances = run["traces"]
-        records.write_npz(folder / f"traces_{key}.npz", {"losses": losses, "distances": distances})
-        records.write_json(kept, {"name": name, "asked": asked} | found)
-    return _kept_record(kept, asked)
+        _require_writable(kept.parent)
+        record, run = _measure(name, checkpoint, protocol, options)
+        traces = {"losses": run.traces, "distances": run.distances}
+        records.write_npz(kept.with_name(f"traces_{_key(asked)}.npz"), traces)
+        records.write_json(kept, {"name": name, "asked": asked} | record)
+    record = records.read_json(kept)
+    same = isinstance(record, dict) and _key(record.get("asked")) == _key(asked)
+    return record if same else _refuse_stranger(kept)
+
+
+def _measure(
+    name: str, checkpoint: Checkpoint, protocol: Protocol, options: argparse.Namespace
+) -> tuple[dict[str, Any], sgld.Sample]:
+    net = QuadraticNetwork.modular(checkpoint.p, checkpoint.K, checkpoint.a, checkpoint.b)
+    w = net.pack(checkpoint.u, checkpoint.v, checkpoint.W)
+    started = time.perf_counter()
+    found = spectrum(name, net, w, checkpoint.content_hash(), options)
+    predicted = measure.predict(net, w, found, protocol)
+    predicted_at = time.perf_counter()
+    total = protocol.chains * protocol.steps
+    with console.progress(f"{name}: sampling", total, quiet=options.quiet) as report:
+        run = measure.sample(
+            net,
+            w,
+            found,
+            protocol,
+            seed=chains_seed(checkpoint),
+            workers=options.workers,
+            progress=report,
+        )
+    record = {
+        "network": network_record(net, w, checkpoint),
+        "curvature": measure.curvature_record(net, found, protocol.resolution),
+        "predicted": asdict(predicted),
+        "reading": measure.reading_record(run, protocol),
+        "z_against_law": measure.deviation(run, predicted),
+        "formulas": measure.formulas(net, net.effective_neurons(w)),
+        "status": "not calibrated",
+        "seconds": {
+            "spectrum_and_law": predicted_at - started,
+            "sampling": time.perf_counter() - predicted_at,
+        },
+        "versions": records.versions(),
+    }
+    return record | {"verdict": verdict(record)}, run
+
+
+def spectrum(
+    name: str,
+    net: QuadraticNetwork,
+    w: measure.Array,
+    checkpoint_sha256: str,
+    options: argparse.Namespace,
+) -> measure.Curvature:
+    """Curvature at w; the singular values are kept, for they outlive a change of sampler."""
+    rows, d = net.n * net.p, net.n_params
+    if options.route == "matrix-free":
+        return measure.read_curvature(net, w, options.route)
+    code = records.code_hash([HERE / file for file in SPECTRUM_CODE])
+    key = _key([checkpoint_sha256, code, options.route])
+    path = options.out / name / f"spectrum_{key}.npz"
+    if path.exists():
+        kept = records.read_npz(path)
+        if str(kept.get("checkpoint_sha256")) != checkpoint_sha256:
+            _refuse_stranger(path)
+        s = curvature.SingularValues(kept["singular_values"], options.route, (rows, d))
+        return measure.interpret(net, s)
+    if not options.quiet:
+        console.say(f"{name}: singular values of the {rows} × {d} Jacobian")
+    found = measure.read_curvature(net, w, options.route)
+    arrays = {
+        "checkpoint_sha256": checkpoint_sha256,
+        "route": options.route,
+        "singular_values": found.singular_values,
+        "hessian_scale": net.hessian_scale,
+        "tolerance": found.tolerance,
+        "rank": found.rank,
+    }
+    records.write_npz(path, arrays)
+    return found
+
+
+def network_record(
+    net: QuadraticNetwork, w: measure.Array, checkpoint: Checkpoint
+) -> dict[str, Any]:
+    """What the network is and does, as plain fields; the loss is L_n without weight decay."""
+    train_accuracy, held_out_accuracy = net.accuracy(w)
+    return _provenance(checkpoint) | {
+        "p": net.p,
+        "p_is_prime": is_prime(net.p),
+        "K": net.K,
+        "n": net.n,
+        "d": net.n_params,
+        "loss": float(net.loss(w)),
+        "weight_norm": float(np.linalg.norm(w)),
+        "K_eff": net.effective_neurons(w),
+        "train_accuracy": train_accuracy,
+        "held_out_accuracy": held_out_accuracy,
+    }
+
+
+def _provenance(checkpoint: Checkpoint) -> dict[str, Any]:
+    """How the network was made, where its file tells."""
+    return {
+        "fraction": checkpoint.fraction,
+        "seed": checkpoint.seed,
+        "training_steps": checkpoint.steps,
+        "polish": checkpoint.polish,
+        "polish_steps": checkpoint.polish_steps,
+        "polish_moved": checkpoint.polish_moved,
+    }
+
+
+def chains_seed(checkpoint: Checkpoint) -> tuple[int, ...]:
+    """The case of the chains' SeedSequence: p, K and seed, or for a foreign network its hash."""
+    own = checkpoint.seed if checkpoint.seed is not None else int(checkpoint.content_hash()[:8], 16)
+    return (checkpoint.p, checkpoint.K, own)
+
+
+def _key(asked: Any) -> str:
+    """Twelve hex digits that name a file by all that was asked for."""
+    return sha256(records.to_json(asked).encode()).hexdigest()[:12]
+
+
+def _refuse_stranger(path: Path) -> NoReturn:
+    raise ValueError(f"{path} is not what its name says: remove it and run again")
+
+
+# ---- the report --------------------------------------------------------------------------------
+
+
+def report_text(record: dict[str, Any]) -> str:
+    """The record as lines a person reads."""
+    net, forms = record["network"], record["formulas"]
+    title = (
+        f"{record['name']}: p = {net['p']}{'' if net['p_is_prime'] else ' (not prime)'}, "
+        f"K = {net['K']}, n = {net['n']} pairs, d = {net['d']} weights"
+    )
+    formulas = (
+        f"½K_eff(3p−1) = {forms['paper']:.1f} (the paper's); "
+        f"½K(3p−2) = {forms['one_hot_generic']:.1f}; ½p(n−1) = {forms['wide_limit']:.1f}"
+    )
+    lines = [
+        title,
+        _line("network", _network(net)),
+        *_curvature_lines(record["curvature"]),
+        _line("predicted", _predicted(record["predicted"])),
+        _line("reading", _reading(record["reading"], record["status"])),
+        _line("chains", _chains(record["reading"], net["weight_norm"])),
+        *(_line("", f"doubt: {doubt}") for doubt in record["reading"]["doubts"]),
+        _line("formula", formulas),
+        _line("verdict", record["verdict"]),
+    ]
+    return "\n".join(lines)
+
+
+def _line(head: str, text: str) -> str:
+    return textwrap.fill(f"  {head:10} {text}", LINE, subsequent_indent=" " * 13)
+
+
+def _network(net: dict[str, Any]) -> str:
+    held_out = net["held_out_accuracy"]
+    seen = "no pair held out" if held_out is None else f"{held_out:.0%} of those held out"
+    return (
+        f"loss {net['loss']:.2e}, K_eff {net['K_eff']}; right on {net['train_accuracy']:.0%} of "
+        f"the pairs trained on, {seen}"
+    )
+
+
+def _curvature_lines(found: dict[str, Any]) -> Iterator[str]:
+    h_max, rank = found["h_max"], found["rank"]
+    if rank is None:
+        yield _line("spectrum", f"h from {h_max:.3g} down (matrix-free: no rank, no bracket)")
+        return
+    if rank:
+        span = (
+            f"h from {h_max:.3g} through {found['h_median']:.3g} (median) to {found['h_min']:.3g}"
+        )
+        flat = f"{found['flat_share']:.1%} of them are flat, below the resolution"
+        yield _line("spectrum", f"{span}; {flat} c = gamma/n_beta = {found['resolution']:.3g}")
+    cut = "nothing behind it" if found["gap"] is None else f"a gap of {found['gap']:.1e} behind it"
+    how = f"{found['route']}, tolerance {found['tolerance']:g}, {cut}"
+    doubt = "" if found["clean_cut"] else ", so the tolerance decides it"
+    yield _line("rank", f"{rank} of at most {found['rank_bound']} ({how}{doubt})")
+    lower, upper = found["bracket"]
+    yield _line("bracket", f"{lower:.1f} ≤ λ ≤ {upper:.1f} for the teacher f(w*)")
+
+
+def _predicted(law: dict[str, Any]) -> str:
+    if law["expected_llc"] is None:
+        return f"½Σh/(h+c) = {law['effective_dimension']:.2f} ± {law['probe_error']:.2f} (probes)"
+    return (
+        f"{law['expected_llc']:.2f}, spread {law['standard_deviation']:.2f}, by the exact law of "
+        f"this spectrum at these settings; ½Σh/(h+c) = {law['effective_dimension']:.2f}"
+    )
+
+
+def _reading(reading: dict[str, Any], status: str) -> str:
+    at = reading["settings"]
+    return (
+        f"λ̂ = {reading['llc']:.2f} ± {reading['standard_error']:.2f} [{status}] by SGLD at n_beta "
+        f"{at['n_beta']:g}, gamma {at['gamma']:g}, ε {at['step']:.3g}; {at['chains']} chains × "
+        f"{at['steps']} steps, the first {at['burn_in']} discarded"
+    )
+
+
+def _chains(reading: dict[str, Any], weight_norm: float) -> str:
+    settled = "settled" if reading["settled"] else "NOT settled"
+    accepted = reading["mala_acceptance"]
+    return (
+        f"{settled}; they end {reading['distance']:.2g} from w*, |w*| = {weight_norm:.2g}; R-hat "
+        f"{reading['split_r_hat']:.3f}, integrated time {reading['integrated_time']:.0f} steps"
+        + ("" if accepted is None else f", MALA would accept {accepted:.0%}")
+    )
+
+
+def verdict(record: dict[str, Any]) -> str:
+    """In words: what the reading says, and what it cannot say."""
+    reading, found, formula = record["reading"], record["curvature"], record["formulas"]["paper"]
+    parts = [] if reading["settled"] else ["the chains raise doubts, so λ̂ decides nothing"]
+    if formula:
+        parts.append(f"λ̂ is {reading['llc'] / formula:.2f} of the paper's formula")
+    z = record["z_against_law"]
+    if z is not None:
+        agrees = "agrees with" if abs(z) <= AGREES else "departs from"
+        parts.append(f"it {agrees} the exact law of the spectrum at w* (z = {z:+.1f})")
+    if found["rank"] is not None:
+        parts.append(_bracket_words(found, formula, reading["llc"]))
+    return "; ".join(parts) + "."
+
+
+def _bracket_words(found: dict[str, Any], formula: float, llc: float) -> str:
+    lower, upper = found["bracket"]
+    if not found["certified"]:
+        inside = "inside" if lower <= formula <= upper else "outside"
+        return f"the formula lies {inside} the bracket [{lower:.1f}, {upper:.1f}]"
+    side = "above" if formula > lower else "at" if formula == lower else "below"
+    where = "low" if llc < lower else "high"
+    return (
+        f"the rank meets its bound, so λ of the teacher f(w*) is exactly {lower:.1f}: the formula "
+        f"lies {side} it and λ̂ reads {abs(1 - llc / lower):.0%} too {where}"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure every chosen network and print the reports as they are finished."""
+    options = parse(arguments)
+    protocol_for(2, options)
+    if options.workers < 1:
+        raise ValueError(f"workers must be at least 1, got {options.workers}")
+    measurements: list[dict[str, Any]] = []
+    for name, checkpoint in chosen_networks(options):
+        record = measured(name, checkpoint, options)
+        if not options.json:
+            print(("\n" if measurements else "") + report_text(record), flush=True)
+        measurements.append(record)
+    if options.json:
+        print(records.to_json({"networks": measurements}), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(console.run(main, debug="--debug" in sys.argv))
