@@ -71,6 +71,7 @@ GRID_COLUMNS = {
     "steps": int,
     "burn_in": int,
 }
+NULL_OF = ("p11_K33_f80_s0", "p17_K51_f70_s0")  # whose size and weight scale the nulls take
 FLAT_SHARES = (0.05, 0.25, 0.5)
 RESOLUTION, NULL = "calibration_resolution.csv", "null.jsonl"
 RESOLUTION_COLUMNS = {
@@ -251,11 +252,15 @@ def run_grid(data: Path, runs: Path, workers: int, quiet: bool) -> list[dict[str
         console.progress("calibration grid", len(missing), quiet=quiet) as report,
         ProcessPoolExecutor(workers, get_context("spawn")) as pool,
     ):
-        for finished in as_completed([pool.submit(grid_row, *job) for job in missing]):
-            row = finished.result()
-            records.append_jsonl(kept, row)
-            rows[_key(row)] = row
-            report(1)
+        try:
+            for finished in as_completed([pool.submit(grid_row, *job) for job in missing]):
+                row = finished.result()
+                records.append_jsonl(kept, row)
+                rows[_key(row)] = row
+                report(1)
+        except BaseException:  # Ctrl-C too: do not wait for the runs that have not begun
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     ordered = [rows[key] for key in keys]
     records.write_csv(data / gate.GRID, GRID_COLUMNS, ordered)
     return ordered
@@ -285,15 +290,20 @@ def grid_summary(grid: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return summary
 
 
+def selected(grid: list[dict[str, Any]]) -> dict[str, Any]:
+    """The setting the rule takes from the grid, by name."""
+    s, gamma, n_beta = select(grid)
+    return {"step_constant": s, "gamma": gamma, "n_beta": n_beta}
+
+
 def freeze(data: Path) -> dict[str, Any]:
     """Apply the rule to the committed grid and write data/calibration.json. Raises ValueError when
     the file exists already: settings are frozen once."""
     if (data / gate.CALIBRATION).exists():
         raise ValueError(f"{data / gate.CALIBRATION} exists: the settings are frozen already")
     grid = records.read_csv(data / gate.GRID, GRID_COLUMNS)
-    s, gamma, n_beta = select(grid)
     document = {
-        "settings": asdict(Protocol(n_beta, gamma, s)),
+        "settings": asdict(Protocol(**selected(grid))),
         "rule": " ".join((select.__doc__ or "").split()),
         "grid_sha256": records.sha256_file(data / gate.GRID),
         "grid_summary": grid_summary(grid),
@@ -322,8 +332,8 @@ def resolution_cases(protocol: Protocol) -> Iterator[tuple[str, Model, Array, fl
 
 def null_cases(data: Path) -> Iterator[tuple[str, Model, Array, float]]:
     """(name, model, w*, known λ) of random weights at the size and scale of shipped networks."""
-    for path in sorted((data / "checkpoints").glob("*.npz")):
-        c = records.read_checkpoint(path)
+    for name in NULL_OF:
+        c = records.read_checkpoint(data / "checkpoints" / f"{name}.npz")
         scales = {
             "input_scale": float(np.sqrt(0.5 * (c.u.var() + c.v.var()))),
             "output_scale": float(c.W.std()),
@@ -450,32 +460,31 @@ def _reported(verdict: Verdict, report: console.Progress) -> Verdict:
 
 def record_pass(verdicts: list[Verdict], data: Path) -> None:
     """Add the sampler's code hash to the accepted ones: every case has passed with it."""
-    code = gate.sampler_code_hash()
-    if code in gate.accepted_code(data):
+    code, frozen = gate.sampler_code_hash(), gate.read_frozen(data)
+    if code in gate.accepted_code(frozen, data):
         return
-    path = data / gate.PASSES
-    passes = records.read_json(path) if path.exists() else []
     entry = {
         "code_sha256": code,
-        "calibration_sha256": gate.read_frozen(data).sha256,
+        "calibration_sha256": frozen.sha256,
         "largest_z_of_linear": max(abs(v.z) for v in verdicts if v.linear),
         "worst_error": max(abs(v.error) for v in verdicts),
         "versions": records.versions(),
     }
-    records.write_json(path, [*passes, entry])
+    records.write_json(data / gate.PASSES, [*gate.read_passes(data), entry])
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description="Calibrate the sampler on networks with a known λ."
-    )
+    """The command line. Raises ValueError."""
+    parser = console.Arguments(description="Calibrate the sampler on networks with a known λ.")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--grid", action="store_true", help="run the 384 runs of the grid (resumes)")
     what.add_argument(
         "--resolution", action="store_true", help="read networks with curvatures near gamma/n_beta"
     )
     what.add_argument("--freeze", action="store_true", help="apply the rule to the grid, once")
+    what.add_argument(
+        "--selected", action="store_true", help="print the setting the rule takes from the grid"
+    )
     parser.add_argument(
         "--network", action="append", metavar="NAME", help="only this known network"
     )
@@ -486,14 +495,19 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(options: argparse.Namespace, data: Path = gate.DATA) -> int:
+def main(arguments: list[str] | None = None, data: Path = gate.DATA) -> int:
     """Run what was asked; exit status 1 when a known network fails."""
+    options = parse(arguments)
     if options.grid:
         grid = run_grid(data, gate.HERE / "runs", options.workers, options.quiet)
         print(records.to_json(grid_summary(grid)), end="")
         return 0
     if options.freeze:
         print(records.to_json(freeze(data)), end="")
+        return 0
+    if options.selected:
+        grid = records.read_csv(data / gate.GRID, GRID_COLUMNS)
+        print(records.to_json(selected(grid)), end="")
         return 0
     frozen = (data / gate.CALIBRATION).exists()
     protocol = Protocol(**gate.read_frozen(data).settings) if frozen else SOURCE
@@ -515,5 +529,4 @@ def main(options: argparse.Namespace, data: Path = gate.DATA) -> int:
 
 
 if __name__ == "__main__":
-    chosen = parse(None)
-    sys.exit(console.run(lambda: main(chosen), debug=chosen.debug))
+    sys.exit(console.run(main, debug="--debug" in sys.argv))

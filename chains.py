@@ -127,7 +127,7 @@ def summarise(
         split_r_hat=r_hat,
         block_means=blocks,
         burn_in=burn_in,
-        doubts=tuple(_doubts(llc, error, blocks, r_hat, excess.size / tau)),
+        doubts=tuple(_doubts(llc, error, blocks, _noise(excess), r_hat, excess.size / tau)),
     )
 
 
@@ -162,11 +162,25 @@ def _refuse_dead(losses: Array, burn_in: int) -> None:
         )
 
 
-def _doubts(llc: float, error: float, blocks: Array, r_hat: float, draws: float) -> list[str]:
+def _noise(excess: Array) -> float:
+    """Standard error of the last fifth's distance from the whole, were there no drift.
+
+    It is read from the last fifth alone, each chain about its own mean: a drift that all chains
+    share would widen an error bar read from the whole, and hide inside it.
+    """
+    last = excess[:, -(excess.shape[1] // BLOCKS) :]
+    scatter = last - last.mean(axis=1, keepdims=True)
+    if np.ptp(scatter) == 0.0:
+        return 0.0
+    error = np.sqrt(scatter.var() * integrated_time(scatter) / scatter.size)
+    return float(error * np.sqrt(1.0 - 1.0 / BLOCKS))  # a fifth shares its own draws with the whole
+
+
+def _doubts(
+    llc: float, error: float, blocks: Array, noise: float, r_hat: float, draws: float
+) -> list[str]:
     doubts = []
-    # A fifth shares its draws with the whole: their difference has 2 standard errors of the whole.
-    noise = NOISE * error * np.sqrt(BLOCKS - 1)
-    if abs(blocks[-1] - llc) > max(BAND * abs(llc), noise):
+    if abs(blocks[-1] - llc) > max(BAND * abs(llc), NOISE * noise):
         doubts.append(f"last fifth of the chains reads {blocks[-1]:.4g}, the whole {llc:.4g}")
     if r_hat > SPLIT_R_HAT_LIMIT:
         doubts.append(f"split R-hat {r_hat:.3f} exceeds {SPLIT_R_HAT_LIMIT}")

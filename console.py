@@ -129,6 +129,8 @@ def _words(error: Exception) -> str:
         about = f" ({error.filename})" if error.filename else ""
         return f"{error.strerror}{about}"
     text = " ".join(str(error).split())
+    if isinstance(error, FloatingPointError):
+        return f"{text}: a setting or a weight is outside the range of float64"
     if isinstance(error, MemoryError):
         return text or "out of memory; use a smaller network"
     if isinstance(error, ValueError | ArithmeticError | RuntimeError) and text:

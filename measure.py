@@ -17,16 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 import curvature
+import records
 import sgld
 import theory
 from chains import Model
 from console import Progress
 from qnet import QuadraticNetwork
+from records import PathLike
 
 Array = NDArray[np.float64]
 
 RANK_TOLERANCE = {"svd": 1e-9, "qr": 1e-9, "gram": 1e-6}  # the source's, above each route's floor
-CLEAN_GAP = 1e3  # below this ratio at the cut the rank depends on the tolerance
+CLEAN_GAP = 1e3  # a smaller ratio at the cut, and another tolerance would count differently
 ROUTES = (*RANK_TOLERANCE, "matrix-free")
 PROBES = 32  # Hutchinson probes of the matrix-free route
 NEEDS_SPECTRUM = (  # fields of curvature_record
@@ -103,9 +105,11 @@ def read_curvature(model: Model, w: Array, route: str = "svd") -> Curvature:
     if route not in RANK_TOLERANCE:
         raise ValueError(f"unknown route {route!r}: choose one of {', '.join(ROUTES)}")
     if route == "gram" and hasattr(model, "jacobian_operator"):
-        return interpret(model, curvature.singular_values(model.jacobian_operator(w), route=route))
-    _refuse_large_jacobian(model, w, route)
-    return interpret(model, curvature.singular_values(model.jacobian(w), route=route))
+        J = model.jacobian_operator(w)
+    else:
+        _refuse_large_jacobian(model, w, route)
+        J = model.jacobian(w)
+    return interpret(model, curvature.singular_values(J, route=route))
 
 
 def interpret(model: Model, s: curvature.SingularValues) -> Curvature:
@@ -126,6 +130,43 @@ def interpret(model: Model, s: curvature.SingularValues) -> Curvature:
         largest_gap=_finite_or_none(ratio),
         largest_gap_rank=where,
     )
+
+
+def write_spectrum(
+    path: PathLike, net: QuadraticNetwork, found: Curvature, checkpoint_sha256: str
+) -> None:
+    """Keep a spectrum, with the hash of the network it belongs to.
+
+    Raises records.RecordError, and ValueError on the matrix-free route, which has no spectrum.
+    """
+    if found.singular_values is None:
+        raise ValueError(f"route {found.route!r} has no spectrum to keep")
+    arrays = {
+        "checkpoint_sha256": checkpoint_sha256,
+        "route": found.route,
+        "singular_values": found.singular_values,
+        "hessian_scale": net.hessian_scale,
+    }
+    records.write_npz(path, arrays)
+
+
+def read_spectrum(path: PathLike, net: QuadraticNetwork, checkpoint_sha256: str) -> Curvature:
+    """The curvature kept by `write_spectrum`, its rank read anew.
+
+    Raises records.RecordError when the file is unreadable or belongs to another network.
+    """
+    kept = records.read_npz(path)
+    owner = str(kept.get("checkpoint_sha256", "nobody"))
+    if owner != checkpoint_sha256:
+        cause = f"the spectrum of network {owner[:12]}, not of {checkpoint_sha256[:12]}"
+        raise records.RecordError(path, cause, "remove it and run again")
+    try:
+        s, route = kept["singular_values"], str(kept["route"])
+        shape = (net.n * net.p, net.n_params)
+        return interpret(net, curvature.SingularValues(s, route, shape))
+    except KeyError as error:
+        cause = f"it has no array or no route {error}"
+        raise records.RecordError(path, cause, "remove it and run again") from error
 
 
 def _refuse_large_jacobian(model: Model, w: Array, route: str) -> None:
@@ -233,6 +274,10 @@ def deviation(run: sgld.Sample, predicted: Prediction) -> float | None:
 def curvature_record(net: QuadraticNetwork, found: Curvature, resolution: float) -> dict[str, Any]:
     """Spectrum, rank, gap, flat share and bracket of a quadratic network at w*, as plain fields.
 
+    `clean_cut`: a wide gap, and nothing behind it but rounding (of the svd: the Gram route cannot
+    tell). Otherwise directions behind it may be curved, and the upper end of the bracket allows for
+    as many as the rank bound does. `certified`: the rank meets that bound, so λ of the teacher
+    f(w*) is exactly half of it.
     The matrix-free route knows h_max and the rank bound only; every other field is None.
     """
     record: dict[str, Any] = {
@@ -248,18 +293,25 @@ def curvature_record(net: QuadraticNetwork, found: Curvature, resolution: float)
     }
     if found.h is None or found.rank is None or found.singular_values is None:
         return record | dict.fromkeys(NEEDS_SPECTRUM)
-    counted = found.h[: found.rank]
-    lower, upper = theory.bracket(found.rank, net.symmetry_free_dimension())
+    counted, clean = found.h[: found.rank], _clean_cut(found.singular_values, found.rank)
+    D, most = net.symmetry_free_dimension(), found.rank if clean else net.rank_bound()
     return record | {
         "rounding_floor": found.singular_values.floor,
-        "clean_cut": found.gap is None or found.gap >= CLEAN_GAP,
+        "clean_cut": clean,
         "h_median": float(np.median(counted)) if found.rank else None,
         "h_min": float(counted[-1]) if found.rank else None,
         "flat_share": curvature.flat_share(found.h, found.rank, resolution),
-        "half_rank": lower,
-        "bracket": [lower, upper],
+        "half_rank": 0.5 * found.rank,
+        "bracket": [theory.bracket(found.rank, D).lower, theory.bracket(most, D).upper],
         "certified": found.rank == net.rank_bound(),
     }
+
+
+def _clean_cut(s: curvature.SingularValues, rank: int) -> bool:
+    if rank == len(s) or s[rank] == 0.0:
+        return True
+    rounding = curvature.rounding_floor(s.shape_of_matrix, "svd") * s[0]
+    return bool(s[rank] <= rounding and s[rank - 1] >= CLEAN_GAP * s[rank])
 
 
 def reading_record(run: sgld.Sample, protocol: Protocol) -> dict[str, Any]:

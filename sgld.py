@@ -443,7 +443,8 @@ def _work(
 
 def _count(chain_steps: int) -> None:
     done, stop_signal = _shared
-    if stop_signal.is_set():
+    parent = multiprocessing.parent_process()
+    if stop_signal.is_set() or parent is None or not parent.is_alive():
         raise _Stopped("the run was given up")
     with done.get_lock():
         done.value += chain_steps
