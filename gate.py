@@ -9,7 +9,7 @@ to data/calibration_passes.json. This module reads both files and decides.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -33,6 +33,7 @@ class Frozen:
     """The frozen calibration: settings, and the hash every record made under it carries."""
 
     settings: dict[str, Any]  # n_beta, gamma, step_constant, chains, steps, burn_in
+    code_sha256: str  # of the sampler that ran the grid
     sha256: str
 
 
@@ -48,34 +49,52 @@ def content_hash(document: dict[str, Any]) -> str:
 
 
 def read_frozen(data: Path = DATA) -> Frozen:
-    """The frozen settings. Raises GateClosed when the file is missing, edited, or was selected from
-    another grid than the one beside it."""
+    """The frozen settings. Raises GateClosed when a file is missing, damaged or edited, or when the
+    settings were selected from another grid than the one beside them."""
     path = data / CALIBRATION
     if not path.exists():
         raise GateClosed(
             f"{path} is missing: freeze the settings with `python calibrate.py --freeze`"
         )
-    document = records.read_json(path)
-    if content_hash(document) != document.get("sha256"):
+    document = _read(records.read_json, path)
+    if not isinstance(document, dict) or content_hash(document) != document.get("sha256"):
         raise GateClosed(
-            f"{path} was edited: its content hashes to {content_hash(document)[:12]}, it says "
-            f"{str(document.get('sha256'))[:12]}; restore it from the repository"
+            f"{path} was edited: its content does not have the hash it says it has; restore it "
+            "from the repository"
         )
-    grid = records.sha256_file(data / GRID)
+    grid = _read(records.sha256_file, data / GRID)
     if grid != document["grid_sha256"]:
         raise GateClosed(
             f"{data / GRID} hashes to {grid[:12]}, the settings were selected from "
             f"{document['grid_sha256'][:12]}; restore it from the repository"
         )
-    return Frozen(document["settings"], document["sha256"])
+    return Frozen(document["settings"], document["code_sha256"], document["sha256"])
 
 
-def accepted_code(data: Path = DATA) -> set[str]:
-    """Hashes of sampler code with which the calibration has passed at the frozen settings."""
-    hashes = {records.read_json(data / CALIBRATION)["code_sha256"]}
-    if (data / PASSES).exists():
-        hashes |= {entry["code_sha256"] for entry in records.read_json(data / PASSES)}
-    return hashes
+def _read(reader: Callable[[Path], Any], path: Path) -> Any:
+    try:
+        return reader(path)
+    except records.RecordError as error:
+        raise GateClosed(str(error)) from error
+
+
+def read_passes(data: Path = DATA) -> list[dict[str, Any]]:
+    """What later calibrations have passed with, oldest first; empty when there were none. Raises
+    GateClosed when the file is damaged."""
+    path = data / PASSES
+    if not path.exists():
+        return []
+    passes = _read(records.read_json, path)
+    if not (isinstance(passes, list) and all(isinstance(entry, dict) for entry in passes)):
+        raise GateClosed(f"{path} is not a list of passes; restore it from the repository")
+    return passes
+
+
+def accepted_code(frozen: Frozen, data: Path = DATA) -> set[str]:
+    """Hashes of the sampler code with which these frozen settings have passed the calibration."""
+    later = read_passes(data)
+    passed = {e.get("code_sha256") for e in later if e.get("calibration_sha256") == frozen.sha256}
+    return {frozen.code_sha256, *filter(None, passed)}
 
 
 def admit(
@@ -85,22 +104,24 @@ def admit(
 
     Returns {"status", "calibration_sha256"}: "calibrated" when code and settings are vouched for.
     With `not_calibrated` everything passes, and whatever is not vouched for is marked "not
-    calibrated". Raises GateClosed otherwise, naming what does not match and the remedy.
+    calibrated", beside the hash of the calibration it departs from (None when there is none to
+    trust). Raises GateClosed otherwise, naming what does not match and the remedy.
     """
+    frozen = None
     try:
         frozen = read_frozen(data)
-        _refuse_unknown_code(data)
+        _refuse_unknown_code(frozen, data)
         _refuse_other_settings(frozen.settings, settings)
     except GateClosed:
         if not not_calibrated:
             raise
-        return {"status": NOT_CALIBRATED, "calibration_sha256": None}
+        return {"status": NOT_CALIBRATED, "calibration_sha256": frozen and frozen.sha256}
     return {"status": CALIBRATED, "calibration_sha256": frozen.sha256}
 
 
-def _refuse_unknown_code(data: Path) -> None:
+def _refuse_unknown_code(frozen: Frozen, data: Path) -> None:
     code = sampler_code_hash()
-    if code not in accepted_code(data):
+    if code not in accepted_code(frozen, data):
         raise GateClosed(
             f"the sampler's code ({', '.join(SAMPLER_CODE)}) hashes to {code[:12]}, which has "
             "passed no calibration: run `python calibrate.py`, or mark the record with "

@@ -1,6 +1,6 @@
 """Measure grokked networks: `python run_llc.py`.
 
-Without arguments the shipped networks in data/checkpoints are measured. `--p --K --fraction --seed`
+Without arguments two of the networks in data/checkpoints are measured. `--p --K --fraction --seed`
 trains, polishes and measures a new one; `--checkpoint FILE` measures one from a file. stdout holds
 the report (or one JSON document with --json), stderr the progress.
 
@@ -28,12 +28,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 import console
-import curvature
+import gate
 import measure
 import records
 import sgld
@@ -43,10 +43,10 @@ from qnet import QuadraticNetwork, modular_pairs
 from records import Checkpoint
 
 HERE = Path(__file__).resolve().parent
-SHIPPED = HERE / "data" / "checkpoints"
-SPECTRUM_CODE = ("qnet.py", "curvature.py")
-RECORD_CODE = (*SPECTRUM_CODE, "theory.py", "chains.py", "sgld.py", "measure.py", "run_llc.py")
-DEFAULT = Protocol()
+CHECKPOINTS = HERE / "data" / "checkpoints"
+SHIPPED = ("p11_K33_f80_s0", "p17_K51_f70_s0")  # what is measured without arguments
+SPECTRUM_CODE = ("qnet.py", "curvature.py", "measure.py")
+RECORD_CODE = (*SPECTRUM_CODE, "theory.py", "chains.py", "sgld.py", "run_llc.py")
 POLISHES = {"adam": train.polish_adam, "lbfgs": train.polish_lbfgs}
 AGREES = 4.0  # standard errors: a right program departs from its law once in 16,000 readings
 LINE = 100  # columns of the report
@@ -61,7 +61,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         description="Measure the local learning coefficient of grokked networks, and set beside "
         "each reading the exact answer at the settings it was made with.",
     )
-    _add_network_options(parser.add_argument_group("which network (default: the shipped ones)"))
+    _add_network_options(parser.add_argument_group("which network (default: the two shipped ones)"))
     _add_sampler_options(parser.add_argument_group("sampler"))
     _add_running_options(parser.add_argument_group("running"))
     return parser.parse_args(arguments)
@@ -91,25 +91,48 @@ def _add_network_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def default_settings() -> dict[str, Any]:
+    """The frozen settings; where none are frozen the source's, which the gate then refuses."""
+    try:
+        return gate.read_frozen().settings
+    except gate.GateClosed:
+        return asdict(Protocol())
+
+
 def _add_sampler_options(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
+    add, frozen = group.add_argument, default_settings()
     add(
         "--n-beta",
-        default=str(DEFAULT.n_beta),
         metavar="X",
-        help="pairs × inverse temperature, a number > 0 or 'n/log(n)' (default 10000)",
+        help="pairs × inverse temperature, a number > 0 or 'n/log(n)' "
+        f"(default {frozen['n_beta']:.0f})",
     )
-    add("--gamma", type=float, metavar="X", help="strength of the spring to w*, > 0 (default 1)")
+    add(
+        "--gamma",
+        type=float,
+        metavar="X",
+        help=f"strength of the spring to w*, > 0 (default {frozen['gamma']:g})",
+    )
     add(
         "--step-constant",
         type=float,
         metavar="X",
-        help="step × top curvature, ε·(n_beta·h_max + gamma), in (0, 4) (default 0.2)",
+        help="step × top curvature, ε·(n_beta·h_max + gamma), in (0, 4) "
+        f"(default {frozen['step_constant']:g})",
     )
-    add("--chains", type=int, metavar="C", help="independent chains (default 4)")
-    add("--steps", type=int, metavar="T", help="steps per chain, burn-in included (default 10000)")
-    add("--burn-in", type=int, metavar="B", help="first steps, not averaged (default 2000)")
-    group.set_defaults(**{name: v for name, v in asdict(DEFAULT).items() if name != "n_beta"})
+    for option, metavar, what in (
+        ("chains", "C", "independent chains"),
+        ("steps", "T", "steps per chain, burn-in included"),
+        ("burn_in", "B", "first steps, not averaged"),
+    ):
+        words = f"{what} (default {frozen[option]})"
+        add(f"--{option.replace('_', '-')}", type=int, metavar=metavar, help=words)
+    add(
+        "--settings-not-calibrated",
+        action="store_true",
+        help="allow other settings than the frozen ones; the record is marked (default off)",
+    )
+    group.set_defaults(**frozen | {"n_beta": str(frozen["n_beta"])})
 
 
 def _add_running_options(group: argparse._ArgumentGroup) -> None:
@@ -170,8 +193,8 @@ def chosen_networks(options: argparse.Namespace) -> Iterator[tuple[str, Checkpoi
         files = [options.checkpoint]
     elif train_new:
         files = [trained_checkpoint(options)]
-    elif not (files := sorted(SHIPPED.glob("*.npz"))):
-        raise ValueError(f"no shipped networks in {SHIPPED}: train one, for example with --p 11")
+    else:
+        files = [CHECKPOINTS / f"{name}.npz" for name in SHIPPED]
     for path in files:
         name = path.parent.resolve().name if path.stem == "checkpoint" else path.stem
         yield name, records.read_checkpoint(path)
@@ -253,7 +276,9 @@ def measured(name: str, checkpoint: Checkpoint, options: argparse.Namespace) -> 
             "exact Fourier solutions, which the paper's formula is about, are known for prime p"
         )
     protocol = protocol_for(checkpoint.n, options)
+    admitted = gate.admit(asdict(protocol), not_calibrated=options.settings_not_calibrated)
     asked = {
+        "calibration": admitted,
         "checkpoint_sha256": checkpoint.content_hash(),
         "made": _provenance(checkpoint),
         "code_sha256": records.code_hash([HERE / file for file in RECORD_CODE]),
@@ -264,13 +289,16 @@ def measured(name: str, checkpoint: Checkpoint, options: argparse.Namespace) -> 
     kept = options.out / name / f"record_{_key(asked)}.json"
     if not kept.exists():
         _require_writable(kept.parent)
-        record, run = _measure(name, checkpoint, protocol, options)
+        with np.errstate(over="raise", divide="raise", invalid="raise"):  # no NaN goes unseen
+            record, run = _measure(name, checkpoint, protocol, options)
+        record |= admitted
         traces = {"losses": run.traces, "distances": run.distances}
         records.write_npz(kept.with_name(f"traces_{_key(asked)}.npz"), traces)
         records.write_json(kept, {"name": name, "asked": asked} | record)
     record = records.read_json(kept)
-    same = isinstance(record, dict) and _key(record.get("asked")) == _key(asked)
-    return record if same else _refuse_stranger(kept)
+    if not (isinstance(record, dict) and _key(record.get("asked")) == _key(asked)):
+        raise ValueError(f"{kept} is not the record its name says: remove it and run again")
+    return record
 
 
 def _measure(
@@ -300,7 +328,6 @@ def _measure(
         "reading": measure.reading_record(run, protocol),
         "z_against_law": measure.deviation(run, predicted),
         "formulas": measure.formulas(net, net.effective_neurons(w)),
-        "status": "not calibrated",
         "seconds": {
             "spectrum_and_law": predicted_at - started,
             "sampling": time.perf_counter() - predicted_at,
@@ -318,31 +345,17 @@ def spectrum(
     options: argparse.Namespace,
 ) -> measure.Curvature:
     """Curvature at w; the singular values are kept, for they outlive a change of sampler."""
-    rows, d = net.n * net.p, net.n_params
     if options.route == "matrix-free":
         return measure.read_curvature(net, w, options.route)
     code = records.code_hash([HERE / file for file in SPECTRUM_CODE])
     key = _key([checkpoint_sha256, code, options.route])
-    path = options.out / name / f"spectrum_{key}.npz"
-    if path.exists():
-        kept = records.read_npz(path)
-        if str(kept.get("checkpoint_sha256")) != checkpoint_sha256:
-            _refuse_stranger(path)
-        s = curvature.SingularValues(kept["singular_values"], options.route, (rows, d))
-        return measure.interpret(net, s)
-    if not options.quiet:
-        console.say(f"{name}: singular values of the {rows} × {d} Jacobian")
-    found = measure.read_curvature(net, w, options.route)
-    arrays = {
-        "checkpoint_sha256": checkpoint_sha256,
-        "route": options.route,
-        "singular_values": found.singular_values,
-        "hessian_scale": net.hessian_scale,
-        "tolerance": found.tolerance,
-        "rank": found.rank,
-    }
-    records.write_npz(path, arrays)
-    return found
+    kept = options.out / name / f"spectrum_{key}.npz"
+    if not kept.exists():
+        if not options.quiet:
+            console.say(f"{name}: singular values of the {net.n * net.p} × {net.n_params} Jacobian")
+        found = measure.read_curvature(net, w, options.route)
+        measure.write_spectrum(kept, net, found, checkpoint_sha256)
+    return measure.read_spectrum(kept, net, checkpoint_sha256)
 
 
 def network_record(
@@ -385,10 +398,6 @@ def chains_seed(checkpoint: Checkpoint) -> tuple[int, ...]:
 def _key(asked: Any) -> str:
     """Twelve hex digits that name a file by all that was asked for."""
     return sha256(records.to_json(asked).encode()).hexdigest()[:12]
-
-
-def _refuse_stranger(path: Path) -> NoReturn:
-    raise ValueError(f"{path} is not what its name says: remove it and run again")
 
 
 # ---- the report --------------------------------------------------------------------------------
@@ -445,10 +454,11 @@ def _curvature_lines(found: dict[str, Any]) -> Iterator[str]:
         yield _line("spectrum", f"{span}; {flat} c = gamma/n_beta = {found['resolution']:.3g}")
     cut = "nothing behind it" if found["gap"] is None else f"a gap of {found['gap']:.1e} behind it"
     how = f"{found['route']}, tolerance {found['tolerance']:g}, {cut}"
-    doubt = "" if found["clean_cut"] else ", so the tolerance decides it"
+    doubt = "" if found["clean_cut"] else ", where more may be curved"
     yield _line("rank", f"{rank} of at most {found['rank_bound']} ({how}{doubt})")
     lower, upper = found["bracket"]
-    yield _line("bracket", f"{lower:.1f} ≤ λ ≤ {upper:.1f} for the teacher f(w*)")
+    exact = f", λ = {lower:.1f} by the rank certificate" if found["certified"] else ""
+    yield _line("bracket", f"{lower:.1f} ≤ λ ≤ {upper:.1f} for the teacher f(w*){exact}")
 
 
 def _predicted(law: dict[str, Any]) -> str:

@@ -84,6 +84,7 @@ class Adam:
         w -= self.learning_rate * unbiased / spread
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what overflows is refused by name
 def train(
     net: QuadraticNetwork, recipe: Recipe, *, seed: int, progress: Progress | None = None
 ) -> Trained:
@@ -126,6 +127,7 @@ def _refuse_collapse(w: Array, t: int) -> None:
         )
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def polish_adam(
     model: Model,
     w: ArrayLike,
@@ -151,6 +153,7 @@ def polish_adam(
     return _polished(start, moving, adam.t, float(loss))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def polish_lbfgs(
     model: Model,
     w: ArrayLike,

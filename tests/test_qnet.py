@@ -434,7 +434,7 @@ PAIR_SETS = {
     "perfect matching": (4, 2, [(0, 0), (1, 1), (2, 2), (3, 3)]),
     "one value of a": (4, 3, [(2, 0), (2, 1), (2, 2), (2, 3)]),
     "path": (4, 3, [(0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (2, 3), (3, 3)]),
-    "pendant pair": (3, 9, [(0, 0), (0, 1), (1, 0), (1, 1), (2, 2), (0, 2)]),
+    "pendant pair": (5, 7, [*itertools.product(range(4), range(5)), (4, 0)]),
     "fewer neurons than outputs": (5, 2, list(itertools.product(range(5), range(5)))),
     "full grid": (3, 4, list(itertools.product(range(3), range(3)))),
     "wide": (3, 30, list(itertools.product(range(3), range(3)))),
@@ -558,7 +558,11 @@ def test_frozen_rank_is_p_times_the_rank_of_the_centred_features(p: int, K: int,
 
 # ---- batching and bits --------------------------------------------------------------------------
 
-BATCHED = [*all_cases(), pytest.param(modular(11, 33, 97), id="modular-11-33-97")]
+BATCHED = [
+    *all_cases(),
+    pytest.param(modular(5, 1, 18), id="one-neuron"),
+    pytest.param(modular(11, 33, 97), id="modular-11-33-97"),
+]
 
 
 @pytest.mark.parametrize("net", BATCHED)
@@ -859,7 +863,7 @@ def test_a_wrong_factor_in_the_gradient_is_caught() -> None:
 
 def test_a_bound_without_peeling_or_the_narrow_term_is_caught() -> None:
     """The formula of the connected graph alone, with neither term, is above the rank."""
-    for name in ("two components", "pendant pair", "fewer neurons than outputs"):
+    for name in ("two components", "pendant pair", "path"):
         p, K, pairs = PAIR_SETS[name]
         a, b = np.array(pairs).T
         net = QuadraticNetwork.modular(p, K, a, b)

