@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import curvature
+import exact_rank
 import records
 import sgld
 import theory
@@ -276,9 +277,9 @@ def curvature_record(net: QuadraticNetwork, found: Curvature, resolution: float)
 
     `clean_cut`: a wide gap, and nothing behind it but rounding (of the svd: the Gram route cannot
     tell). Otherwise directions behind it may be curved, and the upper end of the bracket allows for
-    as many as the rank bound does. `certified`: the rank meets that bound, so λ of the teacher
-    f(w*) is exactly half of it.
-    The matrix-free route knows h_max and the rank bound only; every other field is None.
+    as many as the rank bound does. `certified`: the rank meets that bound; `exact_record` says so
+    without rounding. The matrix-free route knows h_max and the rank bound only; every other field
+    is None.
     """
     record: dict[str, Any] = {
         "route": found.route,
@@ -304,6 +305,20 @@ def curvature_record(net: QuadraticNetwork, found: Curvature, resolution: float)
         "half_rank": 0.5 * found.rank,
         "bracket": [theory.bracket(found.rank, D).lower, theory.bracket(most, D).upper],
         "certified": found.rank == net.rank_bound(),
+    }
+
+
+def exact_record(net: QuadraticNetwork, w: Array) -> dict[str, Any]:
+    """The rank of J over GF(q) at the stored weights, as plain fields.
+
+    `exact_lower` is a rigorous lower bound on the rank; `certified`: it meets the rank bound, so λ
+    of the teacher f(w*) is exactly half of it. It needs no spectrum and holds no rounding.
+    """
+    exact = exact_rank.network_rank(net, w)
+    return {
+        "exact_lower": exact.lower,
+        "exact_primes": list(exact.primes),
+        "certified": exact.certified,
     }
 
 

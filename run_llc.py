@@ -22,7 +22,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: parallel by 
 import argparse
 import math
 import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -35,6 +34,7 @@ import numpy as np
 import console
 import gate
 import measure
+import readout
 import records
 import sgld
 import train
@@ -46,10 +46,11 @@ HERE = Path(__file__).resolve().parent
 CHECKPOINTS = HERE / "data" / "checkpoints"
 SHIPPED = ("p11_K33_f80_s0", "p17_K51_f70_s0")  # what is measured without arguments
 SPECTRUM_CODE = ("qnet.py", "curvature.py", "measure.py")
-RECORD_CODE = (*SPECTRUM_CODE, "theory.py", "chains.py", "sgld.py", "run_llc.py")
+RECORD_CODE = (
+    *SPECTRUM_CODE,
+    *("theory.py", "chains.py", "sgld.py", "exact_rank.py", "readout.py", "run_llc.py"),
+)
 POLISHES = {"adam": train.polish_adam, "lbfgs": train.polish_lbfgs}
-AGREES = 4.0  # standard errors: a right program departs from its law once in 16,000 readings
-LINE = 100  # columns of the report
 
 
 # ---- the command line --------------------------------------------------------------------------
@@ -323,7 +324,8 @@ def _measure(
         )
     record = {
         "network": network_record(net, w, checkpoint),
-        "curvature": measure.curvature_record(net, found, protocol.resolution),
+        "curvature": measure.curvature_record(net, found, protocol.resolution)
+        | measure.exact_record(net, w),
         "predicted": asdict(predicted),
         "reading": measure.reading_record(run, protocol),
         "z_against_law": measure.deviation(run, predicted),
@@ -334,7 +336,7 @@ def _measure(
         },
         "versions": records.versions(),
     }
-    return record | {"verdict": verdict(record)}, run
+    return record | {"verdict": readout.verdict(record)}, run
 
 
 def spectrum(
@@ -400,123 +402,6 @@ def _key(asked: Any) -> str:
     return sha256(records.to_json(asked).encode()).hexdigest()[:12]
 
 
-# ---- the report --------------------------------------------------------------------------------
-
-
-def report_text(record: dict[str, Any]) -> str:
-    """The record as lines a person reads."""
-    net, forms = record["network"], record["formulas"]
-    title = (
-        f"{record['name']}: p = {net['p']}{'' if net['p_is_prime'] else ' (not prime)'}, "
-        f"K = {net['K']}, n = {net['n']} pairs, d = {net['d']} weights"
-    )
-    formulas = (
-        f"½K_eff(3p−1) = {forms['paper']:.1f} (the paper's); "
-        f"½K(3p−2) = {forms['one_hot_generic']:.1f}; ½p(n−1) = {forms['wide_limit']:.1f}"
-    )
-    lines = [
-        title,
-        _line("network", _network(net)),
-        *_curvature_lines(record["curvature"]),
-        _line("predicted", _predicted(record["predicted"])),
-        _line("reading", _reading(record["reading"], record["status"])),
-        _line("chains", _chains(record["reading"], net["weight_norm"])),
-        *(_line("", f"doubt: {doubt}") for doubt in record["reading"]["doubts"]),
-        _line("formula", formulas),
-        _line("verdict", record["verdict"]),
-    ]
-    return "\n".join(lines)
-
-
-def _line(head: str, text: str) -> str:
-    return textwrap.fill(f"  {head:10} {text}", LINE, subsequent_indent=" " * 13)
-
-
-def _network(net: dict[str, Any]) -> str:
-    held_out = net["held_out_accuracy"]
-    seen = "no pair held out" if held_out is None else f"{held_out:.0%} of those held out"
-    return (
-        f"loss {net['loss']:.2e}, K_eff {net['K_eff']}; right on {net['train_accuracy']:.0%} of "
-        f"the pairs trained on, {seen}"
-    )
-
-
-def _curvature_lines(found: dict[str, Any]) -> Iterator[str]:
-    h_max, rank = found["h_max"], found["rank"]
-    if rank is None:
-        yield _line("spectrum", f"h from {h_max:.3g} down (matrix-free: no rank, no bracket)")
-        return
-    if rank:
-        span = (
-            f"h from {h_max:.3g} through {found['h_median']:.3g} (median) to {found['h_min']:.3g}"
-        )
-        flat = f"{found['flat_share']:.1%} of them are flat, below the resolution"
-        yield _line("spectrum", f"{span}; {flat} c = gamma/n_beta = {found['resolution']:.3g}")
-    cut = "nothing behind it" if found["gap"] is None else f"a gap of {found['gap']:.1e} behind it"
-    how = f"{found['route']}, tolerance {found['tolerance']:g}, {cut}"
-    doubt = "" if found["clean_cut"] else ", where more may be curved"
-    yield _line("rank", f"{rank} of at most {found['rank_bound']} ({how}{doubt})")
-    lower, upper = found["bracket"]
-    exact = f", λ = {lower:.1f} by the rank certificate" if found["certified"] else ""
-    yield _line("bracket", f"{lower:.1f} ≤ λ ≤ {upper:.1f} for the teacher f(w*){exact}")
-
-
-def _predicted(law: dict[str, Any]) -> str:
-    if law["expected_llc"] is None:
-        return f"½Σh/(h+c) = {law['effective_dimension']:.2f} ± {law['probe_error']:.2f} (probes)"
-    return (
-        f"{law['expected_llc']:.2f}, spread {law['standard_deviation']:.2f}, by the exact law of "
-        f"this spectrum at these settings; ½Σh/(h+c) = {law['effective_dimension']:.2f}"
-    )
-
-
-def _reading(reading: dict[str, Any], status: str) -> str:
-    at = reading["settings"]
-    return (
-        f"λ̂ = {reading['llc']:.2f} ± {reading['standard_error']:.2f} [{status}] by SGLD at n_beta "
-        f"{at['n_beta']:g}, gamma {at['gamma']:g}, ε {at['step']:.3g}; {at['chains']} chains × "
-        f"{at['steps']} steps, the first {at['burn_in']} discarded"
-    )
-
-
-def _chains(reading: dict[str, Any], weight_norm: float) -> str:
-    settled = "settled" if reading["settled"] else "NOT settled"
-    accepted = reading["mala_acceptance"]
-    return (
-        f"{settled}; they end {reading['distance']:.2g} from w*, |w*| = {weight_norm:.2g}; R-hat "
-        f"{reading['split_r_hat']:.3f}, integrated time {reading['integrated_time']:.0f} steps"
-        + ("" if accepted is None else f", MALA would accept {accepted:.0%}")
-    )
-
-
-def verdict(record: dict[str, Any]) -> str:
-    """In words: what the reading says, and what it cannot say."""
-    reading, found, formula = record["reading"], record["curvature"], record["formulas"]["paper"]
-    parts = [] if reading["settled"] else ["the chains raise doubts, so λ̂ decides nothing"]
-    if formula:
-        parts.append(f"λ̂ is {reading['llc'] / formula:.2f} of the paper's formula")
-    z = record["z_against_law"]
-    if z is not None:
-        agrees = "agrees with" if abs(z) <= AGREES else "departs from"
-        parts.append(f"it {agrees} the exact law of the spectrum at w* (z = {z:+.1f})")
-    if found["rank"] is not None:
-        parts.append(_bracket_words(found, formula, reading["llc"]))
-    return "; ".join(parts) + "."
-
-
-def _bracket_words(found: dict[str, Any], formula: float, llc: float) -> str:
-    lower, upper = found["bracket"]
-    if not found["certified"]:
-        inside = "inside" if lower <= formula <= upper else "outside"
-        return f"the formula lies {inside} the bracket [{lower:.1f}, {upper:.1f}]"
-    side = "above" if formula > lower else "at" if formula == lower else "below"
-    where = "low" if llc < lower else "high"
-    return (
-        f"the rank meets its bound, so λ of the teacher f(w*) is exactly {lower:.1f}: the formula "
-        f"lies {side} it and λ̂ reads {abs(1 - llc / lower):.0%} too {where}"
-    )
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Measure every chosen network and print the reports as they are finished."""
     options = parse(arguments)
@@ -527,7 +412,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name, checkpoint in chosen_networks(options):
         record = measured(name, checkpoint, options)
         if not options.json:
-            print(("\n" if measurements else "") + report_text(record), flush=True)
+            print(("\n" if measurements else "") + readout.report_text(record), flush=True)
         measurements.append(record)
     if options.json:
         print(records.to_json({"networks": measurements}), end="")

@@ -44,6 +44,7 @@ FLOORS: dict[str, tuple[int, frozenset[str]]] = {
     "evidence": (2, NUMPY),
     "study_figures": (2, NUMPY),
     "equations": (3, NUMERIC),
+    "readout": (3, frozenset()),
     "figures": (3, NUMERIC | {"matplotlib"}),
     "spectra": (3, NUMERIC),
     "studies": (3, NUMERIC),
@@ -59,6 +60,7 @@ FLOORS: dict[str, tuple[int, frozenset[str]]] = {
     "judge": (4, SCRIPT),
     "gen_vectors": (4, SCRIPT),
     "verify": (4, SCRIPT),
+    "documents": (4, SCRIPT),
     "claims": (4, SCRIPT),
 }
 # Packages of requirements-extras.txt: nothing fails to start for the want of one.

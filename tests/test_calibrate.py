@@ -620,7 +620,7 @@ MUTANTS = {
     ),
     "outputs not centred": ("one_hot_7_14", "qnet.py", "        f -= self._mean_row @ f\n", ""),
     "burn-in included": (
-        "sloppy_low",
+        "sloppy_wide",
         "chains.py",
         "    excess = n_beta * (traces[:, burn_in:] - loss_at_reference)\n",
         "    excess = n_beta * (traces[:, 0:] - loss_at_reference)\n",
@@ -629,10 +629,12 @@ MUTANTS = {
 
 
 def calibrated(folder: Path, *networks: str) -> subprocess.CompletedProcess[str]:
-    """`python calibrate.py` on these networks, in a folder of sources without data."""
-    for path in calibrate.gate.HERE.glob("*.py"):
-        if not (folder / path.name).exists():
-            shutil.copy(path, folder)
+    """`python calibrate.py` on these networks, in a copy of the sources and frozen settings."""
+    (folder / "data").mkdir()
+    for path in (*gate.HERE.glob("*.py"), gate.DATA / gate.CALIBRATION, gate.DATA / gate.GRID):
+        copy = folder / path.relative_to(gate.HERE)
+        if path.exists() and not copy.exists():  # what is there already is the mutant
+            shutil.copy(path, copy)
     chosen = [word for name in networks for word in ("--network", name)]
     command = [sys.executable, "calibrate.py", "--quiet", *chosen]
     return subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", check=False)
@@ -650,7 +652,7 @@ def test_the_sampler_as_it_is_passes_where_the_mutants_fail(tmp_path: Path) -> N
 def test_a_mutant_fails_the_calibration(
     tmp_path: Path, network: str, file: str, line: str, mutant: str
 ) -> None:
-    source = (calibrate.gate.HERE / file).read_text(encoding="utf-8")
+    source = (gate.HERE / file).read_text(encoding="utf-8")
     assert source.count(line) == 1
     (tmp_path / file).write_text(source.replace(line, mutant), encoding="utf-8")
     done = calibrated(tmp_path, network)

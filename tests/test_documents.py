@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import documents
+import readout
 import records
-import run_llc
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -19,7 +19,7 @@ def test_the_documents_are_not_stale() -> None:
 
 def test_the_shipped_text_is_the_report_of_the_shipped_records() -> None:
     shipped = records.read_json(ROOT / "data" / "shipped.json")["networks"]
-    text = "\n\n".join(run_llc.report_text(record) for record in shipped) + "\n"
+    text = "\n\n".join(readout.report_text(record) for record in shipped) + "\n"
     assert (ROOT / "data" / "shipped.txt").read_text(encoding="utf-8") == text
 
 

@@ -21,6 +21,7 @@ import console
 import curvature
 import gate
 import measure
+import readout
 import records
 import run_llc
 import sgld
@@ -123,6 +124,7 @@ def test_the_report_of_a_grokked_network(run: Run, trained: Path) -> None:
         "spectrum",
         "rank",
         "bracket",
+        "exact rank",
         "predicted",
         "reading",
         "chains",
@@ -130,12 +132,13 @@ def test_the_report_of_a_grokked_network(run: Run, trained: Path) -> None:
         "verdict",
     ]
     assert "right on 100% of the pairs trained on, 100% of those held out" in ran.out
-    assert "266 of at most 266" in ran.out
-    assert "133.0 ≤ λ ≤ 133.0 for the teacher f(w*), λ = 133.0 by the rank certificate" in ran.out
+    assert "266 directions in which the outputs change" in ran.out
+    assert "133.0 ≤ λ ≤ 133.0 for the teacher f(w*)" in ran.out
+    assert "CERTIFICATE: λ = 133.0, m = 1" in ran.out
     assert "[not calibrated]" in ran.out
     assert "½K_eff(3p−1) = 140.0 (the paper's); ½K(3p−2) = 133.0; ½p(n−1) = 133.0" in ran.out
     assert "the exact law of the spectrum at w*" in " ".join(ran.out.split())
-    assert max(map(len, ran.out.splitlines())) <= run_llc.LINE
+    assert max(map(len, ran.out.splitlines())) <= readout.LINE
     assert ran.err.splitlines() == [
         "p7_K14: singular values of the 273 × 294 Jacobian",
         "p7_K14: sampling: started",
@@ -272,7 +275,7 @@ def test_a_network_without_weights_is_reported_too(run: Run, tmp_path: Path) -> 
     records.write_checkpoint(path, replace(c, u=0 * c.u, v=0 * c.v, W=0 * c.W))
     ran = run("--checkpoint", path, "--n-beta", 1, "--gamma", 100)
     assert ran.status == 0
-    assert "rank       0 of at most" in ran.out
+    assert "rank       0 directions" in ran.out
     assert "the paper's formula;" not in ran.out  # K_eff = 0: there is nothing to compare with
 
 
@@ -718,52 +721,6 @@ def test_a_point_that_is_no_minimum_is_called_that(run: Run, untrained: Path) ->
     assert "doubt: w* is not a minimum: smallest Hessian eigenvalue -" in words
     assert "polish further before measuring" in words
     assert "the chains raise doubts, so λ̂ decides nothing" in words
-
-
-def verdict(
-    *, llc: float, formula: float = 140.0, z: float | None = 0.0, settled: bool = True, **found: Any
-) -> str:
-    curved = {"rank": 266, "bracket": [120.0, 133.0], "certified": False} | found
-    reading = {"settled": settled, "llc": llc}
-    return run_llc.verdict(
-        {
-            "reading": reading,
-            "curvature": curved,
-            "formulas": {"paper": formula},
-            "z_against_law": z,
-        }
-    )
-
-
-@pytest.mark.parametrize(
-    ("case", "words"),
-    [
-        ({"llc": 98.0}, "λ̂ is 0.70 of the paper's formula; "),
-        ({"llc": 98.0, "z": 4.0}, "it agrees with the exact law of the spectrum at w* (z = +4.0)"),
-        (
-            {"llc": 98.0, "z": -4.1},
-            "it departs from the exact law of the spectrum at w* (z = -4.1)",
-        ),
-        ({"llc": 98.0}, "the formula lies outside the bracket [120.0, 133.0]."),
-        ({"llc": 98.0, "formula": 120.0}, "the formula lies inside the bracket [120.0, 133.0]."),
-        (
-            {"llc": 100.0, "certified": True, "bracket": [133.0, 133.0]},
-            "so λ of the teacher f(w*) is exactly 133.0: the formula lies above it and λ̂ reads "
-            "25% too low.",
-        ),
-        (
-            {"llc": 150.0, "certified": True, "bracket": [140.0, 140.0]},
-            "the formula lies at it and λ̂ reads 7% too high.",
-        ),
-        ({"llc": 98.0, "settled": False}, "the chains raise doubts, so λ̂ decides nothing; λ̂ is"),
-    ],
-)
-def test_the_verdict_in_words(case: dict[str, Any], words: str) -> None:
-    assert words in verdict(**case)
-
-
-def test_the_verdict_without_a_law_or_a_rank_says_less() -> None:
-    assert verdict(llc=98.0, z=None, rank=None) == "λ̂ is 0.70 of the paper's formula."
 
 
 # --- in a process of its own ----------------------------------------------------------------
