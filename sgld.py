@@ -444,7 +444,9 @@ def _work(
 def _count(chain_steps: int) -> None:
     done, stop_signal = _shared
     parent = multiprocessing.parent_process()
-    if stop_signal.is_set() or parent is None or not parent.is_alive():
+    if parent is None or not parent.is_alive():
+        os._exit(1)  # nobody is left to take a result: an idle worker would wait for ever
+    if stop_signal.is_set():
         raise _Stopped("the run was given up")
     with done.get_lock():
         done.value += chain_steps
