@@ -12,7 +12,7 @@ Symbols
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,11 +33,15 @@ STANDARD_ERRORS = 2.0  # ours and the source's figure are called equal within tw
 TWO_DECIMALS = 0.005  # what is lost when a figure is printed with two decimals
 DRAWS = 4_000  # of the simulated median: its error is known to 1/√8000, 1 %
 
+# The settings every reading of Lab Agents 2026 was made at, and the file of ours made at the same.
+SOURCE_SETTINGS = {"n_beta": 1e4, "gamma": 1.0, "step_constant": 0.2}
+AT_SOURCE = "source_settings.csv"  # columns of llc.csv
 # File of data/ -> the command that writes it.
 COMMANDS = {
     "networks.csv": "python run_llc.py --study networks",
     "llc.csv": "python run_llc.py --study verdict",
     "too_wide.csv": "python run_llc.py --study too-wide",
+    AT_SOURCE: "python run_llc.py --study source-settings",
     "memorising.csv": "python run_llc.py --study memorising",
     "sensitivity.csv": "python run_llc.py --study sensitivity",
     "grid_selection.csv": "python run_llc.py --study grid-selection",
@@ -116,22 +120,26 @@ Judge = Callable[["Evidence", Claim], Answer]
 
 @dataclass(frozen=True)
 class Rule:
-    """How one claim is decided, and the files it is decided from."""
+    """How one claim is decided, the files it needs and those it takes where they are there."""
 
     id: str
     judge: Judge
     files: tuple[str, ...]
+    also: tuple[str, ...] = ()
 
 
 RULES: dict[str, Rule] = {}
 
 
-def rule(*files: str) -> Callable[[Judge], Judge]:
-    """Enter a rule that reads these files of data/; its claim is the first word of its name."""
+def rule(*files: str, also: tuple[str, ...] = ()) -> Callable[[Judge], Judge]:
+    """Enter a rule that reads these files of data/; its claim is the first word of its name.
+
+    `also`: files it takes into account without needing them.
+    """
 
     def enter(judge: Judge) -> Judge:
         id = judge.__name__.split("_")[0].upper()
-        RULES[id] = Rule(id, judge, files)
+        RULES[id] = Rule(id, judge, files, also)
         return judge
 
     return enter
@@ -167,11 +175,23 @@ class Evidence:
             raise NotEnough(f"data/{file} has no row with {', '.join(columns) or 'a result'}")
         return rows
 
+    def at_source(self, file: str, *columns: str) -> list[Row]:
+        """The usable rows of a file; those of AT_SOURCE of the same networks, where there are any.
+
+        Our frozen settings may be others than the source's; `compared` says so in the answer.
+        """
+        rows = self.usable(file, *columns)
+        if not self.has(AT_SOURCE):
+            return rows
+        names = {r["network"] for r in self.rows(file)}
+        read = [r for r in self.rows(AT_SOURCE) if not r["error"] and _filled(r, columns)]
+        return [r for r in read if r["network"] in names] or rows
+
     def _rows(self, file: str) -> list[Row]:
         path = self.data / file
         if file.endswith(".csv"):
-            columns = CALIBRATION_TABLES.get(file) or tables.types(file.removesuffix(".csv"))
-            return records.read_csv(path, columns)
+            types = CALIBRATION_TABLES.get(file) or tables.types(file.removesuffix(".csv"))
+            return records.read_csv(path, types)
         if file.endswith(".jsonl"):
             return records.read_jsonl(path)[0]
         document = records.read_json(path)
@@ -181,6 +201,29 @@ class Evidence:
 
 def _filled(row: Row, columns: Iterable[str]) -> bool:
     return all(row.get(c) not in (None, "") for c in columns)
+
+
+# ---- the source's settings ---------------------------------------------------------------------
+
+
+def off_source(row: Mapping[str, Any]) -> set[str]:
+    """The sampler settings in which a row differs from the source's."""
+    return {name for name, value in SOURCE_SETTINGS.items() if row[name] != value}
+
+
+def compared(answer: Answer, rows: Iterable[Mapping[str, Any]], *changed: str) -> Answer:
+    """The answer as it is, or not comparable where rows were read at other settings.
+
+    A row may differ from the source's settings in one of `changed`, which the claim is about.
+    """
+    for row in rows:
+        off = off_source(row)
+        if off and not (len(off) == 1 and off <= set(changed)):
+            names = "; ".join(f"{name} {row[name]:g}" for name in SOURCE_SETTINGS)
+            theirs = "; ".join(f"{name} {value:g}" for name, value in SOURCE_SETTINGS.items())
+            why = f"Read at {names}; the source's settings are {theirs}. {answer.cause}"
+            return replace(answer, verdict=NOT_COMPARABLE, cause=why)
+    return answer
 
 
 # ---- statistics over sizes ---------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 Without arguments two of the networks in data/checkpoints are measured. `--p --K --fraction --seed`
 trains, polishes and measures a new one; `--checkpoint FILE` measures one from a file. stdout holds
-the report (or one JSON document with --json), stderr the progress.
+the report (or one JSON document with --json), stderr the progress. `--study NAME` runs one study of
+`spectra.py` or `studies.py` on many networks instead, into data/.
 
 What is finished is kept under --out/<network>/ and taken up again by the same command:
     checkpoint.npz        a network trained here
@@ -33,11 +34,15 @@ import numpy as np
 
 import console
 import gate
+import jobs
 import measure
 import readout
 import records
 import sgld
+import spectra
+import studies
 import train
+import verdict
 from measure import Protocol
 from qnet import QuadraticNetwork, modular_pairs
 from records import Checkpoint
@@ -51,6 +56,8 @@ RECORD_CODE = (
     *("theory.py", "chains.py", "sgld.py", "exact_rank.py", "readout.py", "run_llc.py"),
 )
 POLISHES = {"adam": train.polish_adam, "lbfgs": train.polish_lbfgs}
+STUDIES = spectra.STUDIES | studies.STUDIES
+RUNNING = ("study", "out", "workers", "json", "quiet", "debug")  # the options a study takes
 
 
 # ---- the command line --------------------------------------------------------------------------
@@ -151,7 +158,8 @@ def _add_running_options(group: argparse._ArgumentGroup) -> None:
         default=HERE / "runs",
         help="folder of what is kept (default runs/ beside this file)",
     )
-    add("--workers", type=int, metavar="N", default=1, help="processes for chains (default 1)")
+    add("--study", choices=tuple(STUDIES), help="run this study on its own networks, into data/")
+    add("--workers", type=int, metavar="N", default=1, help="processes (default 1)")
     add("--json", action="store_true", help="print one JSON document in place of the report")
     add("--quiet", action="store_true", help="print no progress and no notes")
     add("--debug", action="store_true", help="show the traceback of an error")
@@ -402,9 +410,40 @@ def _key(asked: Any) -> str:
     return sha256(records.to_json(asked).encode()).hexdigest()[:12]
 
 
+# ---- studies -----------------------------------------------------------------------------------
+
+
+def run_study(options: argparse.Namespace) -> int:
+    """Run one study and say what became of it; exit status 1 when every row of it failed."""
+    others = {name: v for name, v in vars(parse([])).items() if name not in RUNNING}
+    if given := [name for name, value in others.items() if getattr(options, name) != value]:
+        option = given[0] if given[0] == "K" else given[0].replace("_", "-")
+        raise ValueError(f"a study has its own networks and settings: leave out --{option}")
+    setup = jobs.Setup(runs=options.out, workers=options.workers, quiet=options.quiet)
+    rows = STUDIES[options.study].run(setup)
+    if options.json:
+        print(records.to_json({"study": options.study, "rows": rows}), end="")
+    else:
+        print(study_text(options.study, rows))
+    return int(all(row["error"] for row in rows))
+
+
+def study_text(name: str, rows: list[dict[str, Any]]) -> str:
+    """Where the rows are, which of them failed, and for the verdict the decision."""
+    failed = [row for row in rows if row["error"]]
+    words = f", {len(failed)} of them failed" if failed else ""
+    lines = [f"data/{STUDIES[name].table}.csv: {len(rows)} rows{words}"]
+    lines += [f"  {row.get('network', row['p'])}: {row['error']}" for row in failed]
+    if name == "verdict":
+        lines.append(verdict.text(verdict.verdict_of(rows)))
+    return "\n".join(lines)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Measure every chosen network and print the reports as they are finished."""
     options = parse(arguments)
+    if options.study is not None:
+        return run_study(options)
     protocol_for(2, options)
     if options.workers < 1:
         raise ValueError(f"workers must be at least 1, got {options.workers}")

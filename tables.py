@@ -171,7 +171,7 @@ MEMORISING: Table = (
 )
 SENSITIVITY: Table = (
     NETWORK
-    | {"changed": (str, "the one setting that differs from the frozen ones, as name=value")}
+    | {"changed": (str, "the one setting that differs from the source's, as name=value")}
     | FORMULAS
     | {"half_rank": (float, "r/2")}
     | SAMPLED
@@ -184,7 +184,7 @@ SETTLING: Table = (
     | {f"block_{k}": (float, f"λ̂ over fifth {k} of the steps kept") for k in range(1, 6)}
     | {
         "law_last_block": (float, "what the exact law predicts for the last fifth"),
-        "reading_10000": (float, "λ̂ of the same network in llc.csv or too_wide.csv"),
+        "reading_10000": (float, "λ̂ of the same network in source_settings.csv or too_wide.csv"),
         "last_against_10000": (float, "block_5 / reading_10000 − 1"),
         "settles": (bool, "the source's rule: within 5 %"),
     }
@@ -285,6 +285,7 @@ FOURIER: Table = {
 TABLES: dict[str, Table] = {
     "networks": NETWORKS,
     "llc": LLC,
+    "source_settings": LLC,
     "too_wide": LLC,
     "memorising": MEMORISING,
     "sensitivity": SENSITIVITY,
