@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 import console
 import curvature
+import exact_rank
 import records
 import sgld
 import theory
@@ -64,7 +65,7 @@ class Size(NamedTuple):
         return f"p={self.p}, K={self.K}, n={self.n}"
 
 
-SMALL, LARGE = Size(11, 33, 97), Size(31, 93, 673)
+SMALL, LARGE, WIDE = Size(11, 33, 97), Size(31, 93, 673), Size(31, 124, 673)
 SIZES = [Size(5, 15, 18), Size(7, 21, 35), SMALL, Size(17, 51, 202), Size(23, 69, 370), LARGE]
 
 
@@ -249,16 +250,43 @@ def gram_memory(size: Size = SMALL) -> list[Figure]:
     J = net.jacobian(w)
     small, long = sorted(J.shape)
     allowed = 8 * (small**2 + min(curvature.BLOCK, long) * small)
-    tracemalloc.start()
-    try:
-        curvature.singular_values(J, route="gram")
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    peak = _peak(partial(curvature.singular_values, J, route="gram"))
     details = {**size._asdict(), "peak_bytes": peak, "gram_and_block_bytes": allowed}
     what = f"peak memory of the Gram route over one Gram matrix and one block, {size}"
     # Vectors of J's sides, LAPACK's workspace and Python's own objects: a few percent.
     return [Figure(what, peak / allowed, 1.05, True, details)]
+
+
+def certified_rank(sizes: tuple[Size, ...] = (LARGE, WIDE)) -> list[Figure]:
+    """Processor time and peak memory of a certified rank, and the time of the SVD of the same J."""
+    figures = []
+    for size, limit in zip(sizes, (20.0, 60.0), strict=True):
+        net, w = planted(size)
+        (taken,) = take_turns({"rank": partial(exact_rank.network_rank, net, w)}, 1)["rank"]
+        peak = _peak(partial(exact_rank.network_rank, net, w))
+        details = {**size._asdict(), "peak_bytes": peak}
+        figures.append(Figure(f"seconds of a certified rank, {size}", taken, limit, True, details))
+        what = f"GiB at the peak of a certified rank, {size}"
+        figures.append(Figure(what, peak / 2**30, 2.0, True, details))
+    net, w = planted(sizes[0])
+    works: dict[str, Work] = {
+        "svd": lambda: curvature.singular_values(net.jacobian(w)),
+        "rank": partial(exact_rank.network_rank, net, w),
+    }
+    seconds = {name: taken for name, (taken,) in take_turns(works, 1).items()}
+    what = f"SVD of J over its certified rank, {sizes[0]}"
+    ratio = seconds["svd"] / seconds["rank"]
+    return [*figures, Figure(what, ratio, 1.0, False, {**sizes[0]._asdict(), **seconds})]
+
+
+def _peak(work: Work) -> int:
+    """Bytes that numpy and Python hold at most while the work runs."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def _microseconds(seconds: dict[str, list[float]], steps: int) -> dict[str, float]:
@@ -274,6 +302,7 @@ SECTIONS: dict[str, Callable[[], list[Figure]]] = {
     "step_over_oracle": step_over_oracle,
     "two_workers": two_workers,
     "gram_memory": gram_memory,
+    "certified_rank": certified_rank,
 }
 
 

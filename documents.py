@@ -19,6 +19,7 @@ from typing import Any
 
 import console
 import records
+import tables
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
@@ -32,6 +33,7 @@ class Entry:
     what: str
     command: str
     minutes: str
+    table: str = ""  # its columns stand in `tables`
 
 
 ENTRIES = (
@@ -105,13 +107,117 @@ ENTRIES = (
         "checkpoints/*.npz",
         "networks: weights u, v (K, p), W (p, K) float64, pairs a, b (n,) int64, and their making",
         "python run_llc.py --study networks --workers 2",
-        "30",
+        "40",
     ),
     Entry(
         "spectra/*.npz",
         "their Jacobian's singular values (min(np, 3pK),) float64, route, tolerance, rank",
         "python run_llc.py --study networks --workers 2",
-        "30",
+        "40",
+    ),
+    Entry(
+        "traces/*/*.npz",
+        "every 10th step of every chain, burn-in included: losses L_n (C, T/10), distances from w*",
+        "the study the folder is named after",
+        "–",
+    ),
+    Entry(
+        "source_claims.csv",
+        "the claims examined, in our words, with the source's figure and where it stands",
+        "by hand",
+        "–",
+    ),
+    Entry("claims.json", "our answer to each claim", "python claims.py", "1"),
+    Entry(
+        "networks.csv",
+        "the grokked and the too-wide networks: training, polish, spectrum, rank, exact rank",
+        "python run_llc.py --study networks --workers 2",
+        "40",
+        "networks",
+    ),
+    Entry(
+        "llc.csv",
+        "readings of the 18 grokked networks at the frozen settings",
+        "python run_llc.py --study verdict --workers 2",
+        "10",
+        "llc",
+    ),
+    Entry(
+        "source_settings.csv",
+        "the same networks at the source's settings",
+        "python run_llc.py --study source-settings --workers 2",
+        "10",
+        "source_settings",
+    ),
+    Entry(
+        "too_wide.csv",
+        "networks past the width limit, at the source's settings",
+        "python run_llc.py --study too-wide --workers 2",
+        "2",
+        "too_wide",
+    ),
+    Entry(
+        "memorising.csv",
+        "networks with a frozen random first layer, at the frozen settings",
+        "python run_llc.py --study memorising --workers 2",
+        "3",
+        "memorising",
+    ),
+    Entry(
+        "sensitivity.csv",
+        "one of the source's settings changed at a time, lowest seed of each size",
+        "python run_llc.py --study sensitivity --workers 2",
+        "8",
+        "sensitivity",
+    ),
+    Entry(
+        "grid_selection.csv",
+        "the 16 settings of the calibration grid on the same networks",
+        "python run_llc.py --study grid-selection --workers 2",
+        "4",
+        "grid_selection",
+    ),
+    Entry(
+        "settling.csv",
+        "2 chains of 40,000 steps in fifths",
+        "python run_llc.py --study settling --workers 2",
+        "5",
+        "settling",
+    ),
+    Entry(
+        "rank_sweep.csv",
+        "rank and flat share at tolerances 1e-4 to 1e-12, by route",
+        "python run_llc.py --study tolerance --workers 2",
+        "15",
+        "rank_sweep",
+    ),
+    Entry(
+        "polish.csv",
+        "two polishes of the same trained weights, at the source's settings",
+        "python run_llc.py --study polish --workers 2",
+        "3",
+        "polish",
+    ),
+    Entry(
+        "trajectory.csv",
+        "one network that memorises first and groks later, along its training",
+        "python run_llc.py --study trajectory --workers 2",
+        "5",
+        "trajectory",
+    ),
+    Entry(
+        "convergence.csv",
+        "networks trained on under weight decay, at the frozen settings",
+        "python run_llc.py --study convergence --workers 2",
+        "10",
+        "convergence",
+    ),
+    Entry(
+        "fourier.csv",
+        "exact Fourier solutions: rank, bracket, and where the closed forms lie",
+        "python run_llc.py --study fourier --workers 2",
+        "1",
+        "fourier",
     ),
 )
 
@@ -145,6 +251,7 @@ def data_readme(data: Path = DATA) -> str:
             "",
             f"{entry.what[0].upper()}{entry.what[1:]}. Made by {_made(entry)}.",
             "",
+            *_columns(entry),
             "| file | SHA-256 |",
             "|---|---|",
             *(f"| {name} | `{records.sha256_file(data / name)}` |" for name in mine),
@@ -152,6 +259,15 @@ def data_readme(data: Path = DATA) -> str:
     if files:
         raise ValueError(f"data/ holds {files[0]}, which documents.py does not describe: add it")
     return "\n".join(lines) + "\n"
+
+
+def _columns(entry: Entry) -> list[str]:
+    if not entry.table:
+        return []
+    columns = tables.TABLES[entry.table].items()
+    escaped = ((name, kind.__name__, words.replace("|", "\\|")) for name, (kind, words) in columns)
+    rows = [f"| {' | '.join(cells)} |" for cells in escaped]
+    return ["| column | type | meaning |", "|---|---|---|", *rows, ""]
 
 
 def _depth(name: str, entry: Entry) -> bool:

@@ -54,6 +54,13 @@ def test_the_bench_network_sits_at_a_minimum_and_its_chains_are_stable() -> None
     assert sample.llc > 0
 
 
+def test_a_certified_rank_is_timed_beside_the_svd(quick: None) -> None:
+    first, memory, *_, ratio = bench.certified_rank((TINY, TINY))
+    assert first.what == "seconds of a certified rank, p=3, K=2, n=6" and first.limit == 20.0
+    assert memory.details["peak_bytes"] == memory.ratio * 2**30
+    assert ratio.ratio == ratio.details["svd"] / ratio.details["rank"] and not ratio.at_most
+
+
 def test_every_size_is_a_set_of_pairs() -> None:
     assert [bench.planted(size)[0].n for size in bench.SIZES] == [size.n for size in bench.SIZES]
 
