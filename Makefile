@@ -16,7 +16,7 @@ export OMP_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 export VECLIB_MAXIMUM_THREADS ?= 1
 
-.PHONY: help run test check equations figures bench clean
+.PHONY: help run test check equations calibrate verify documents figures bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -24,6 +24,9 @@ help:
 	@echo "make test       the whole test suite"
 	@echo "make check      lint, format and types"
 	@echo "make equations  the table of formulas against independent computations"
+	@echo "make calibrate  the sampler on networks with a known answer, at the frozen settings"
+	@echo "make verify     the order of rule, grid, freeze and results, from the git history"
+	@echo "make documents  README.md, data/README.md, EQUATIONS.md and CLAIMS.md, from the files in data/"
 	@echo "make figures    every plot, from the files in data/"
 	@echo "make bench      timings, into data/bench.json"
 	@echo "make clean      remove .venv and caches (not data/, not runs/)"
@@ -42,6 +45,17 @@ check: $(VENV)/installed-extras
 
 equations: $(VENV)/installed
 	$(BIN)/python equations.py
+
+calibrate: $(VENV)/installed
+	$(BIN)/python calibrate.py --workers 2
+
+verify: $(VENV)/installed
+	$(BIN)/python verify.py --order
+
+documents: $(VENV)/installed
+	$(BIN)/python equations.py --markdown > EQUATIONS.md
+	$(BIN)/python claims.py
+	$(BIN)/python documents.py
 
 figures: $(VENV)/installed-extras
 	$(BIN)/python figures.py
