@@ -73,7 +73,8 @@ def answer(claim: Claim, data: Evidence) -> dict[str, Any]:
         why, command = next(LATER[start] for start in (claim.id, claim.id[0]) if start in LATER)
         return _entry(claim, Answer(OPEN, "", cause=f"{why}, a later one"), "", [command], [])
     files = list(rule.files)
-    commands = list(dict.fromkeys(COMMANDS[file] for file in files))
+    used = [*files, *(file for file in rule.also if data.has(file))]
+    commands = list(dict.fromkeys(COMMANDS[file] for file in (*files, *rule.also)))
     if missing := [file for file in files if not data.has(file)]:
         names = ", ".join(f"data/{file}" for file in missing)
         found = Answer(OPEN, "", cause=f"{names} not there yet")
@@ -83,7 +84,7 @@ def answer(claim: Claim, data: Evidence) -> dict[str, Any]:
         except NotEnough as error:
             found = Answer(OPEN, "", cause=str(error))
     words = " ".join((rule.judge.__doc__ or "").split())
-    return _entry(claim, found, words, commands, [f"data/{file}" for file in files])
+    return _entry(claim, found, words, commands, [f"data/{file}" for file in used])
 
 
 def _entry(

@@ -38,6 +38,7 @@ HERE = Path(__file__).resolve().parent
 DRAWN = ("p11_K33_f80_s0", "p17_K51_f70_s0")  # the networks `python run_llc.py` measures
 ERROR_LIMIT = 0.05  # of a known λ, beyond which calibrate.py fails
 PAPER_RESOLUTION = 5.0 / 26.4  # gamma/n_beta of Cullen et al. 2026, claim C03
+SOURCE_RESOLUTION = evidence.SOURCE_SETTINGS["gamma"] / evidence.SOURCE_SETTINGS["n_beta"]
 
 
 @dataclass(frozen=True)
@@ -152,8 +153,13 @@ class Drawing:
 
 
 def _reading(data: Evidence) -> Any:
-    others = (_if_there(data, file) for file in ("too_wide.csv", "memorising.csv"))
-    return study_figures.reading_figure(data.usable("llc.csv", "llc"), *others)
+    rows, frozen_layer = data.usable("llc.csv", "llc"), _if_there(data, "memorising.csv")
+    return study_figures.reading_figure(rows, (), frozen_layer, evidence.settings_of(rows))
+
+
+def _reading_at_source(data: Evidence) -> Any:
+    rows, wide = data.usable(evidence.AT_SOURCE, "llc"), _if_there(data, "too_wide.csv")
+    return study_figures.reading_figure(rows, wide, (), evidence.settings_of(rows))
 
 
 def _if_there(data: Evidence, file: str) -> list[Row]:
@@ -162,13 +168,17 @@ def _if_there(data: Evidence, file: str) -> list[Row]:
 
 
 def _response(data: Evidence) -> Any:
-    marked = (resolution_used(data.data), PAPER_RESOLUTION)
+    marked = {
+        "Lab Agents 2026": SOURCE_RESOLUTION,
+        "the paper": PAPER_RESOLUTION,
+        "frozen here": resolution_used(data.data),
+    }
     spectra = spectra_of(data.usable("networks.csv", "rank"), data.data)
     return study_figures.response_figure(spectra, _if_there(data, "sensitivity.csv"), marked)
 
 
 def _sensitivity(data: Evidence) -> Any:
-    rows = data.usable("sensitivity.csv", "llc"), data.usable("llc.csv", "llc")
+    rows = data.usable("sensitivity.csv", "llc"), data.at_source("llc.csv", "llc")
     return study_figures.sensitivity_figure(*rows, _if_there(data, "grid_selection.csv"))
 
 
@@ -187,6 +197,7 @@ def drawings() -> dict[str, Drawing]:
     return {
         "calibration": Drawing(("calibration_grid.csv",), _calibration),
         "reading": Drawing(("llc.csv",), _reading),
+        "reading_at_source": Drawing((evidence.AT_SOURCE,), _reading_at_source),
         "response": Drawing(("networks.csv",), _response),
         "tolerance": _from("rank_sweep.csv", of.tolerance_figure, "rank"),
         "sensitivity": Drawing(("sensitivity.csv", "llc.csv"), _sensitivity),

@@ -20,6 +20,7 @@ from evidence import (
     Row,
     Statistic,
     agrees,
+    compared,
     counted,
     percent,
     range_agrees,
@@ -92,7 +93,7 @@ def _worst_run(rows: Sequence[Row]) -> str:
     )
 
 
-@rule("null.jsonl")
+@rule("null.jsonl", "calibration.json")
 def k14_null_networks(data: Evidence, claim: Claim) -> Answer:
     """Reading over the known coefficient at both sizes; reproduced when both agree with the source
     within 2√2 standard errors of the reading plus 0.005."""
@@ -107,14 +108,16 @@ def k14_null_networks(data: Evidence, claim: Claim) -> Answer:
         f"{percent(flat, 2)}), the law predicts {r['law'] / r['known_llc']:.3f}"
         for r, flat in zip(found, claim.numbers[2:], strict=True)
     )
-    return Answer(
+    frozen = data.rows("calibration.json")[0]["settings"]
+    answer = Answer(
         verdict_if(all(map(agrees, read, claim.numbers[:2]))),
         "; ".join(f"{x.value:.3f} ± {x.error:.3f}" for x in read),
         *read[0],
         on="2 networks, 2 sizes",
-        settings="the frozen ones",
+        settings=settings_of([frozen]),
         cause=f"{laws}. Their weights are ours, with the scale of our grokked networks.",
     )
+    return compared(answer, [frozen])
 
 
 @rule("calibration_early.csv")

@@ -2,7 +2,9 @@
 
 The rules were written before the studies were run. "Within two errors" always means
 `evidence.agrees`: the difference is at most 2√2 times our standard error, plus the rounding of the
-printed figure. A ratio is λ̂/½K(3p−1) unless another is named.
+printed figure. A ratio is λ̂/½K(3p−1) unless another is named. Figures of the source are compared
+with readings at the source's own settings; where ours were made at others alone, the answer is
+`not comparable`, with the figures (`evidence.compared`).
 
 Symbols
     λ̂     reading             law     what the exact law of SGLD predicts from the spectrum at w*
@@ -18,6 +20,7 @@ import numpy as np
 
 import verdict
 from evidence import (
+    AT_SOURCE,
     NOT_COMPARABLE,
     REFUTED,
     TWO_DECIMALS,
@@ -30,6 +33,7 @@ from evidence import (
     agrees,
     between_seeds,
     by_size,
+    compared,
     counted,
     line,
     median_over_sizes,
@@ -49,15 +53,15 @@ LONGEST_DELAY = 2.0  # a network has grokked late if held-out follows training t
 # ---- the headline ------------------------------------------------------------------------------
 
 
-@rule("llc.csv")
+@rule("llc.csv", also=(AT_SOURCE,))
 def k01_ratio_median(data: Evidence, claim: Claim) -> Answer:
     """Mean ratio over the seeds of a size, median over the sizes; reproduced when the source's
     median lies within two errors of ours."""
-    rows = data.usable("llc.csv", "ratio_paper")
+    rows = data.at_source("llc.csv", "ratio_paper")
     found = median_over_sizes(by_size(rows, "ratio_paper"))
     in_use = median_over_sizes(by_size(rows, "ratio_paper_in_use")).value
     half_rank = median_over_sizes(by_size(rows, "ratio_half_rank")).value
-    return Answer(
+    answer = Answer(
         verdict_if(agrees(found, claim.numbers[0])),
         f"{found.value:.3f} ± {found.error:.3f}; of ½K_eff(3p−1) {in_use:.3f}, of ½rank "
         f"{half_rank:.3f}",
@@ -66,13 +70,14 @@ def k01_ratio_median(data: Evidence, claim: Claim) -> Answer:
         settings=settings_of(rows),
         cause=why_low(rows),
     )
+    return compared(answer, rows)
 
 
-@rule("llc.csv")
+@rule("llc.csv", also=(AT_SOURCE,))
 def k02_ratio_range(data: Evidence, claim: Claim) -> Answer:
     """Smallest and largest ratio over all networks; reproduced when all lie in the source's range,
     widened by 2√2·s + 0.005."""
-    rows = data.usable("llc.csv", "ratio_paper")
+    rows = data.at_source("llc.csv", "ratio_paper")
     ends = (choose(rows, key=lambda r: r["ratio_paper"]) for choose in (min, max))
     cause = "; ".join(
         f"{r['network']}: flat share {percent(r['flat_share'])}, K_eff {r['K_eff']} of {r['K']}, "
@@ -82,11 +87,11 @@ def k02_ratio_range(data: Evidence, claim: Claim) -> Answer:
     return _range_answer(data, claim, rows, "ratio_paper", f"{cause}.")
 
 
-@rule("llc.csv")
+@rule("llc.csv", also=(AT_SOURCE,))
 def k03_verdict(data: Evidence, claim: Claim) -> Answer:
-    """The source's own test (module verdict): a size matches when its mean ratio lies within 15 %
-    of 1. Reproduced when fewer than 80 % of the sizes match, refuted otherwise; sizes nearer to an
-    edge than two of their errors are counted beside it."""
+    """The source's own test (module verdict) at our frozen settings: a size matches when its mean
+    ratio lies within 15 % of 1. Reproduced when fewer than 80 % of the sizes match, refuted
+    otherwise; sizes nearer to an edge than two of their errors are counted beside it."""
     rows = data.rows("llc.csv")
     found = verdict.verdict_of(rows)
     read = [size for size in found.sizes if size.ratios]
@@ -106,8 +111,18 @@ def k03_verdict(data: Evidence, claim: Claim) -> Answer:
         value=found.share("formula_paper"),
         on=counted(usable, rows),
         settings=settings_of(usable),
-        cause=f"By the same test {others}. {_outside_bracket(usable)}",
+        cause=f"By the same test {others}. {_outside_bracket(usable)}{_elsewhere(data)}",
     )
+
+
+def _elsewhere(data: Evidence) -> str:
+    """The same test at the source's settings, where ours are others and those were read too."""
+    rows = data.at_source("llc.csv", "llc")
+    if rows == data.usable("llc.csv", "llc"):
+        return ""
+    found = verdict.verdict_of(rows)
+    matches = sum(size.matches("formula_paper") for size in found.sizes)
+    return f" At the source's settings {matches} of {len(found.sizes)} sizes match."
 
 
 def _near_an_edge(size: verdict.SizeVerdict) -> bool:
@@ -151,18 +166,18 @@ def why_low(rows: Sequence[Row]) -> str:
     )
 
 
-@rule("llc.csv")
+@rule("llc.csv", also=(AT_SOURCE,))
 def k25_slope(data: Evidence, claim: Claim) -> Answer:
     """Least squares of log λ̂ on log ½K(3p−1), one point per size; reproduced when the slope is
     within 0.1 of 1, or within two of its errors of that band."""
-    rows = data.usable("llc.csv", "llc", "formula_paper")
+    rows = data.at_source("llc.csv", "llc", "formula_paper")
     y, x = by_size(rows, "llc"), by_size(rows, "formula_paper")
     found = line(
         [float(np.log(np.mean(v))) for v in x.values()],
         [float(np.log(np.mean(v))) for v in y.values()],
     )
     off = abs(found.value - claim.numbers[0])
-    return Answer(
+    answer = Answer(
         verdict_if(off <= SLOPE_NEAR_ONE + 2.0 * found.error),
         f"{found.value:.3f} ± {found.error:.3f}",
         *found,
@@ -170,6 +185,7 @@ def k25_slope(data: Evidence, claim: Claim) -> Answer:
         settings=settings_of(rows),
         cause=f"The ratio runs from {span([r['ratio_paper'] for r in rows])} over these sizes.",
     )
+    return compared(answer, rows)
 
 
 def _range_answer(
@@ -184,7 +200,7 @@ def _range_answer(
     """The answer to a claim of a smallest and a largest value over networks."""
     groups = by_size(rows, column)
     values, s = [v for group in groups.values() for v in group], between_seeds(groups)
-    return Answer(
+    answer = Answer(
         verdict_if(range_agrees(values, claim.numbers, s, rounding)),
         f"{span(values, '.3f')}; spread between seeds {s:.3f}",
         value=float(np.median(values)),
@@ -193,17 +209,19 @@ def _range_answer(
         settings=settings_of(rows),
         cause=cause,
     )
+    return compared(answer, rows)
 
 
 # ---- sensitivity and settling ------------------------------------------------------------------
 
 
-@rule("sensitivity.csv", "llc.csv")
+@rule("sensitivity.csv", "llc.csv", also=(AT_SOURCE,))
 def k15_sensitivity(data: Evidence, claim: Claim) -> Answer:
-    """Median ratio over the sizes, lowest seed of each, one setting changed. The error is that of a
+    """Median ratio over the sizes, lowest seed of each, one setting changed from the source's. The
+    error is that of a
     median over single networks with the spread between seeds of llc.csv. Reproduced when all four
     medians agree within two errors."""
-    s = between_seeds(by_size(data.usable("llc.csv", "ratio_paper"), "ratio_paper"))
+    s = between_seeds(by_size(data.at_source("llc.csv", "ratio_paper"), "ratio_paper"))
     rows = data.usable("sensitivity.csv", "ratio_paper")
     changes = (("n_beta", 1e3), ("n_beta", 1e5), ("gamma", 0.1), ("gamma", 10.0))
     chosen = [changed_to(rows, name, value) for name, value in changes]
@@ -213,7 +231,7 @@ def k15_sensitivity(data: Evidence, claim: Claim) -> Answer:
         for (name, value), group in zip(changes, chosen, strict=True)
     )
     used = [r for group in chosen for r in group]
-    return Answer(
+    answer = Answer(
         verdict_if(all(map(agrees, found, claim.numbers))),
         "; ".join(f"{x.value:.3f} ± {x.error:.3f}" for x in found),
         *found[0],
@@ -221,6 +239,7 @@ def k15_sensitivity(data: Evidence, claim: Claim) -> Answer:
         settings=settings_of(used),
         cause=f"The law at w* predicts these medians: {laws}.",
     )
+    return compared(answer, used, "n_beta", "gamma")
 
 
 def changed_to(rows: Sequence[Row], name: str, value: float) -> list[Row]:
@@ -231,11 +250,11 @@ def changed_to(rows: Sequence[Row], name: str, value: float) -> list[Row]:
     return found
 
 
-@rule("sensitivity.csv", "llc.csv")
+@rule("sensitivity.csv", "llc.csv", also=(AT_SOURCE,))
 def k16_step_constant(data: Evidence, claim: Claim) -> Answer:
-    """Largest |λ̂(s)/λ̂(0.2) − 1| over networks and s = 0.05, 0.1, 0.4; reproduced when it is at
-    most 2.3 % plus two standard errors of that ratio."""
-    frozen = {r["network"]: r for r in data.usable("llc.csv", "llc")}
+    """Largest |λ̂(s)/λ̂ − 1| over networks and s = 0.05, 0.1, 0.4 against 0.2; reproduced when it
+    is at most 2.3 % plus two standard errors of that ratio."""
+    frozen = {r["network"]: r for r in data.at_source("llc.csv", "llc")}
     rows = [
         r
         for s in (0.05, 0.1, 0.4)
@@ -248,7 +267,7 @@ def k16_step_constant(data: Evidence, claim: Claim) -> Answer:
     row, base = max(pairs, key=lambda pair: abs(pair[0]["llc"] / pair[1]["llc"] - 1.0))
     moved, error = abs(row["llc"] / base["llc"] - 1.0), _relative_error(row, base)
     median = float(np.median([abs(r["llc"] / b["llc"] - 1.0) for r, b in pairs]))
-    return Answer(
+    answer = Answer(
         verdict_if(moved <= claim.numbers[0] + 2.0 * error),
         f"{percent(moved, 1)} ± {percent(error, 1)} at most, median {percent(median, 1)}",
         value=moved,
@@ -258,6 +277,7 @@ def k16_step_constant(data: Evidence, claim: Claim) -> Answer:
         cause=f"Largest for {row['network']} at s {row['step_constant']:g}, where the law at w* "
         f"moves by {percent(row['law'] / base['law'] - 1.0, 1)}.",
     )
+    return compared(answer, [*rows, *frozen.values()], "step_constant")
 
 
 def _relative_error(a: Row, b: Row) -> float:
@@ -280,7 +300,7 @@ def k17_settling(data: Evidence, claim: Claim) -> Answer:
         for r in rows
         if not r["settles"]
     )
-    return Answer(
+    answer = Answer(
         verdict_if(abs(share - theirs) <= 2.0 * error),
         f"{ours} of {len(rows)}",
         value=share,
@@ -289,6 +309,7 @@ def k17_settling(data: Evidence, claim: Claim) -> Answer:
         settings=settings_of(rows),
         cause=f"Not settled: {moved}." if moved else "All settled.",
     )
+    return compared(answer, rows)
 
 
 def _binomial(successes: float, trials: float) -> float:
@@ -297,15 +318,15 @@ def _binomial(successes: float, trials: float) -> float:
     return share * (1.0 - share) / (trials + 4.0)
 
 
-@rule("llc.csv")
+@rule("llc.csv", also=(AT_SOURCE,))
 def k19_standard_error(data: Evidence, claim: Claim) -> Answer:
     """Largest standard error between the four chains over λ̂. Such an error is itself known to 40 %
     at the largest of 18, so reproduced when ours is at most 1.4 times the source's."""
-    rows = data.usable("llc.csv", "standard_error_between_chains", "llc")
+    rows = data.at_source("llc.csv", "standard_error_between_chains", "llc")
     shares = [r["standard_error_between_chains"] / r["llc"] for r in rows]
     law = float(np.median([r["law_sd"] / r["llc"] for r in rows]))
     worst = max(rows, key=lambda r: r["standard_error_between_chains"] / r["llc"])
-    return Answer(
+    answer = Answer(
         verdict_if(max(shares) <= 1.4 * claim.numbers[0]),
         f"{percent(max(shares), 1)} at most, median {percent(float(np.median(shares)), 1)}",
         value=max(shares),
@@ -315,13 +336,14 @@ def k19_standard_error(data: Evidence, claim: Claim) -> Answer:
         f"{worst['network']}: split R-hat {worst['r_hat']:.3f}, the chains end "
         f"{worst['distance']:.3g} from w*, |w*| = {worst['weight_norm']:.3g}.",
     )
+    return compared(answer, rows)
 
 
-@rule("llc.csv")
+@rule("llc.csv", also=(AT_SOURCE,))
 def k24_settled_share(data: Evidence, claim: Claim) -> Answer:
     """law/law_stationary per network; reproduced when all lie in the source's range, widened by
     2√2·s + 0.005."""
-    rows = data.usable("llc.csv", "settled_share")
+    rows = data.at_source("llc.csv", "settled_share")
     times = [2.0 / (r["step"] * r["gamma"]) for r in rows]
     cause = f"A direction held by the spring alone settles in 2/(εγ) = {span(times, ',.0f')} steps."
     return _range_answer(data, claim, rows, "settled_share", cause)
@@ -341,7 +363,7 @@ def k23_other_polish(data: Evidence, claim: Claim) -> Answer:
     one, other = worst["adam"], worst["lbfgs"]
     moved, error = abs(other["llc"] / one["llc"] - 1.0), _relative_error(one, other)
     rows = [r for p in pairs for r in p.values()]
-    return Answer(
+    answer = Answer(
         verdict_if(moved <= claim.numbers[0] + 2.0 * error),
         f"{percent(moved, 1)} ± {percent(error, 1)} at most",
         value=moved,
@@ -352,13 +374,14 @@ def k23_other_polish(data: Evidence, claim: Claim) -> Answer:
         f"{percent(other['between_polishes'] or 0.0, 1)} of the norm apart; the law at the two "
         f"points differs by {percent(other['law'] / one['law'] - 1.0, 1)}.",
     )
+    return compared(answer, rows)
 
 
-@rule("too_wide.csv")
+@rule("too_wide.csv", also=(AT_SOURCE,))
 def k21_too_wide(data: Evidence, claim: Claim) -> Answer:
     """Smallest and largest ratio past the width limit; reproduced when all lie in the source's
     range, widened by 2√2·s and by 0.05, for it is printed with one decimal."""
-    rows = data.usable("too_wide.csv", "ratio_paper")
+    rows = data.at_source("too_wide.csv", "ratio_paper")
     limit = float(np.median([r["llc"] / r["wide_limit"] for r in rows]))
     share = [r["wide_limit"] / r["formula_paper"] for r in rows]
     cause = (
@@ -467,12 +490,12 @@ def _inside(found: Statistic, low: float, high: float) -> bool:
     return low - slack <= found.value <= high + slack
 
 
-@rule("llc.csv", "sensitivity.csv")
+@rule("llc.csv", "sensitivity.csv", also=(AT_SOURCE,))
 def r05_step_inflation(data: Evidence, claim: Claim) -> Answer:
     """law_stationary over ½Σh/(h+c), minus 1: median over networks; reproduced when it is within
     half a percent of 2 % and 1/(1−s/4) − 1 within half a percent of 5 %. Beside it the measured
     λ̂(0.2)/λ̂(0.05) and what the law says of it."""
-    rows = data.usable("llc.csv", "law_stationary", "effective_dimension")
+    rows = data.at_source("llc.csv", "law_stationary", "effective_dimension")
     values = [r["law_stationary"] / r["effective_dimension"] - 1.0 for r in rows]
     whole, stiff = float(np.median(values)), 1.0 / (1.0 - rows[0]["step_constant"] / 4.0) - 1.0
     frozen = {r["network"]: r for r in rows}
@@ -484,7 +507,7 @@ def r05_step_inflation(data: Evidence, claim: Claim) -> Answer:
     law = float(np.median([a["law"] / b["law"] - 1.0 for a, b in pairs]))
     error = float(np.median([_relative_error(a, b) for a, b in pairs]))
     near = abs(whole - claim.numbers[0]) <= 0.005 and abs(stiff - claim.numbers[1]) <= 0.005
-    return Answer(
+    answer = Answer(
         verdict_if(near),
         f"{percent(whole, 1)}, from {percent(min(values), 1)} to {percent(max(values), 1)}; "
         f"{percent(stiff, 1)} per stiff direction",
@@ -495,3 +518,4 @@ def r05_step_inflation(data: Evidence, claim: Claim) -> Answer:
         f"{len(pairs)} networks) where the law says {percent(law, 1)}; at s 0.05 chains of one "
         "length are less settled, which the law includes.",
     )
+    return compared(answer, [*rows, *small], "step_constant")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import claims
-from evidence import COMMANDS, OPEN, RULES, VERDICTS
+from evidence import AT_SOURCE, COMMANDS, OPEN, RULES, VERDICTS
 from tests import made_data
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,7 +50,8 @@ def test_without_data_every_claim_is_open_and_names_its_command(empty: Path) -> 
     found = entries_of(empty)
     assert {e["verdict"] for i, e in found.items() if i != "S07"} == {OPEN}
     assert found["K01"]["cause"] == "data/llc.csv not there yet"
-    assert found["K01"]["command"] == COMMANDS["llc.csv"]
+    assert found["K04"]["command"] == COMMANDS["networks.csv"]
+    assert found["K01"]["command"] == f"{COMMANDS['llc.csv']} && {COMMANDS[AT_SOURCE]}"
     assert found["E05"]["command"] == found["R06"]["command"] == "python run_widths.py --study full"
     assert all(e["command"] for i, e in found.items() if i != "S07")
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import console
+import evidence
 import figures
 import gate
 import measure
@@ -18,6 +19,7 @@ import run_llc
 from figures import Spectrum
 from qnet import QuadraticNetwork, modular_pairs
 from records import Checkpoint
+from tests import made_data
 
 Patch = pytest.MonkeyPatch
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -140,6 +142,54 @@ def test_the_command_draws_and_says_where(
     assert figures.main(arguments) == 0
     assert capsys.readouterr() == (f"{out / 'spectra.png'}\n", "")
     assert (out / "spectra.png").read_bytes().startswith(PNG)
+
+
+# --- the studies ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def studied(data: Path) -> Path:
+    """The same folder with the tables of every study."""
+    return made_data.write(data)
+
+
+def test_every_study_with_its_files_is_drawn(
+    matplotlib: Any, studied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = figures.draw_studies(studied, tmp_path / "drawn")
+    assert [path.stem for path in written] == [n for n in figures.drawings() if n != "response"]
+    assert all(path.read_bytes().startswith(PNG) for path in written)
+    assert capsys.readouterr().err == (
+        "response.png not drawn: data/spectra has no spectrum of the verdict\n"
+    )
+
+
+def test_a_missing_file_leaves_its_figure_out_and_names_the_command(
+    matplotlib: Any, studied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("polish.csv", "too_wide.csv", "grid_selection.csv"):
+        (studied / name).unlink()
+    written = figures.draw_studies(studied, tmp_path / "drawn")
+    assert "polish.png" not in [path.name for path in written]
+    assert {"reading.png", "sensitivity.png"} <= {path.name for path in written}
+    assert (
+        "polish.png not drawn: needs data/polish.csv: python run_llc.py --study polish\n"
+        in capsys.readouterr().err
+    )
+
+
+def test_the_response_takes_the_lowest_seed_of_the_verdict(data: Path) -> None:
+    checkpoint = records.read_checkpoint(data / "checkpoints" / "tiny.npz")
+    net = QuadraticNetwork.modular(5, 3, checkpoint.a, checkpoint.b)
+    found = measure.read_curvature(net, net.pack(checkpoint.u, checkpoint.v, checkpoint.W))
+    kept = data / "spectra" / "tiny.npz"
+    measure.write_spectrum(kept, net, found, checkpoint.content_hash())
+    tiny = {"network": "tiny", "p": 5, "K": 3, "study": "verdict", "seed": 0}
+    rows = [tiny | {"network": "other", "seed": 1}, tiny, tiny | {"p": 7, "study": "too-wide"}]
+    spectra = figures.spectra_of(rows, data)
+    assert list(spectra) == [(5, 3)] and len(spectra[5, 3]) == found.rank
+    with pytest.raises(evidence.NotEnough, match="no spectrum of the verdict"):
+        figures.spectra_of(rows[:1], data)
 
 
 def test_the_networks_drawn_are_those_measured() -> None:

@@ -10,8 +10,9 @@ import pytest
 
 import evidence
 import known_rules
-from evidence import DIFFERS, REFUTED, REPRODUCED, RULES, Answer, NotEnough
-from tests.made_data import Made, Row, always
+from evidence import DIFFERS, NOT_COMPARABLE, REFUTED, REPRODUCED, RULES, Answer, NotEnough
+from tests import made_data
+from tests.made_data import LENGTH, Made, Row, always
 
 SOURCE = Path(__file__).resolve().parent.parent / "data" / "source_claims.csv"
 CLAIMS = {c.id: c for c in evidence.read_claims(SOURCE)}
@@ -78,6 +79,14 @@ def test_an_unfinished_grid_is_not_enough() -> None:
     data = Made().keep("calibration_grid.csv", lambda r: r["scale"] != 2.0)
     with pytest.raises(NotEnough, match="256 of 384 runs"):
         judged("K13", data)
+
+
+def test_null_networks_at_other_settings_are_not_comparable() -> None:
+    data = Made()
+    data.files["calibration.json"] = {"settings": made_data.FROZEN | {"gamma": 10.0, **LENGTH}}
+    found = judged("K14", data)
+    assert found.verdict == NOT_COMPARABLE
+    assert found.cause.startswith("Read at n_beta 10000; gamma 10; step_constant 0.2; the source's")
 
 
 def test_a_missing_null_network_is_not_enough() -> None:

@@ -123,6 +123,52 @@ def test_a_failed_network_is_told_and_not_averaged() -> None:
     assert judged("K03", data).verdict == REPRODUCED
 
 
+# --- the source's settings ------------------------------------------------------------------
+
+
+OURS = {"gamma": 10.0, "step_constant": 0.5, "resolution": 1e-3}
+COMPARED = ["K01", "K02", "K15", "K16", "K17", "K19", "K21", "K23", "K24", "K25", "R05"]
+
+
+def at_other_settings() -> Made:
+    """Every reading at gamma 10 and s 0.5, as if those had been frozen."""
+    data = Made()
+    for file in ("llc.csv", "too_wide.csv", "settling.csv", "polish.csv"):
+        data.change(file, always, **OURS)
+    data.change("sensitivity.csv", lambda r: not r["changed"].startswith("gamma"), gamma=10.0)
+    return data.change("sensitivity.csv", lambda r: r["changed"][0] != "s", step_constant=0.5)
+
+
+@pytest.mark.parametrize("id", COMPARED)
+def test_readings_at_other_settings_are_not_comparable(id: str) -> None:
+    found = judged(id, at_other_settings())
+    assert found.verdict == NOT_COMPARABLE
+    assert found.ours and "the source's settings are n_beta 10000; gamma 1; s" in found.cause
+
+
+@pytest.mark.parametrize("id", ["K01", "K02", "K19", "K21"])
+def test_readings_at_the_source_s_settings_are_taken_where_there_are_any(id: str) -> None:
+    data, source = at_other_settings(), Made()
+    data.change("llc.csv", always, **scaled(0.8, *READING))
+    data.files[evidence.AT_SOURCE] = [*source.rows("llc.csv"), *source.rows("too_wide.csv")]
+    assert judged(id, data) == judged(id, source)
+
+
+def test_our_own_test_is_put_to_our_own_settings() -> None:
+    data, source = at_other_settings(), Made()
+    assert "At the source's settings" not in judged("K03", data).cause
+    data.change("llc.csv", always, **scaled(1.37, *READING))
+    data.files[evidence.AT_SOURCE] = source.rows("llc.csv")
+    found = judged("K03", data)
+    assert found.verdict == REFUTED and found.ours.startswith("5 of 6")
+    assert "At the source's settings 0 of 6 sizes match." in found.cause
+
+
+def test_two_settings_changed_at_once_do_not_answer_a_claim_on_one() -> None:
+    data = Made().change("sensitivity.csv", lambda r: r["gamma"] == 10.0, n_beta=3e3)
+    assert judged("K15", data).verdict == NOT_COMPARABLE
+
+
 def test_a_grok_without_delay_is_not_comparable() -> None:
     data = Made().change("trajectory.csv", always, held_out_accuracy=lambda r: r["train_accuracy"])
     assert judged("C02", data).verdict == NOT_COMPARABLE

@@ -36,12 +36,10 @@ def test_made_data_reproduce(id: str) -> None:
 
 
 def test_the_smooth_model_of_one_size_is_reproduced() -> None:
-    data = Made()
-    data.change("llc.csv", always, effective_dimension=lambda r: 0.76 * r["half_rank"])
-    data.change("llc.csv", lambda r: r["seed"] == 1, effective_dimension=lambda r: 0.9 * r["law"])
-    assert judged("K11", data).value is not None
-    data.change("llc.csv", always, effective_dimension=lambda r: 0.76 * r["half_rank"])
-    assert judged("K11", data).verdict == REPRODUCED
+    share = {"smooth_model": lambda r: (0.75 + 0.01 * r["seed"]) * 0.5 * r["rank"]}
+    found = judged("K11", Made().change("rank_sweep.csv", always, **share))
+    assert found.verdict == REPRODUCED
+    assert found.value == pytest.approx(0.76)
 
 
 def is_gram(row: Row) -> bool:
@@ -58,11 +56,11 @@ TURNED = [
     ("K06", "networks.csv", always, {"gap": 40.0}, DIFFERS),
     ("K07", "rank_sweep.csv", is_gram, {"error_against_svd": 1e-6}, DIFFERS),
     ("K07", "rank_sweep.csv", is_gram, {"error_against_svd": 1e-9}, DIFFERS),
-    ("K08", "llc.csv", lambda r: r["p"] == 31, {"flat_share": 0.5}, DIFFERS),
-    ("K09", "llc.csv", lambda r: r["p"] == 17, {"flat_share": 0.5}, DIFFERS),
+    ("K08", "rank_sweep.csv", lambda r: r["p"] == 31, {"flat_share": 0.5}, DIFFERS),
+    ("K09", "rank_sweep.csv", lambda r: r["K"] == 51, {"flat_share": 0.5}, DIFFERS),
     ("K09", "rank_sweep.csv", lambda r: r["weights"] == "random", {"flat_share": 0.1}, DIFFERS),
     ("K10", "rank_sweep.csv", near(1e-4), {"smooth_model": 1.0}, DIFFERS),
-    ("K11", "llc.csv", always, {"effective_dimension": lambda r: 0.5 * r["half_rank"]}, DIFFERS),
+    ("K11", "rank_sweep.csv", always, {"smooth_model": lambda r: 0.25 * r["rank"]}, DIFFERS),
     ("K18", "equations.json", always, {"error": 2e-9}, DIFFERS),
     ("K18", "equations.json", always, {"ok": False}, DIFFERS),
     ("K26", "networks.csv", lambda r: r["p"] == 31, {"polish_moved": 0.036}, DIFFERS),
@@ -117,7 +115,7 @@ def test_wall_times_are_never_comparable() -> None:
         ("K05", "rank_sweep.csv", lambda r: r["p"] == 11),
         ("K07", "rank_sweep.csv", lambda r: r["route"] == "svd"),
         ("K09", "rank_sweep.csv", lambda r: r["weights"] == "grokked"),
-        ("K11", "llc.csv", lambda r: r["p"] == 11),
+        ("K11", "rank_sweep.csv", lambda r: r["p"] == 11),
         ("R03", "fourier.csv", lambda r: r["p"] != 11),
         ("R04", "convergence.csv", lambda r: r["training_steps"] < 10_000),
         ("K04", "networks.csv", lambda r: r["study"] == "too-wide"),
