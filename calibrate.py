@@ -74,8 +74,16 @@ GRID_COLUMNS = {
 NULL_OF = ("p11_K33_f80_s0", "p17_K51_f70_s0")  # whose size and weight scale the nulls take
 FLAT_SHARES = (0.05, 0.25, 0.5)
 RESOLUTION, NULL = "calibration_resolution.csv", "null.jsonl"
+EARLY = "calibration_early.csv"
+EARLY_SCALE, EARLY_N_BETA = 0.3, 100.0  # the source's first grid
 RESOLUTION_COLUMNS = {
     "network": str,
+    "n_beta": float,
+    "gamma": float,
+    "step_constant": float,
+    "chains": int,
+    "steps": int,
+    "burn_in": int,
     "known_llc": float,
     "half_rank": float,
     "flat_share": float,
@@ -354,6 +362,7 @@ def resolution_row(
     assert found.h is not None and found.rank is not None and predicted.expected_llc is not None
     return {
         "network": name,
+        **asdict(protocol),
         "known_llc": known_llc,
         "half_rank": 0.5 * found.rank,
         "flat_share": curvature.flat_share(found.h, found.rank, protocol.resolution),
@@ -372,13 +381,16 @@ def resolution_row(
 def run_resolution(
     data: Path, protocol: Protocol, workers: int, quiet: bool
 ) -> list[dict[str, Any]]:
-    """Measure both sets and write data/calibration_resolution.csv and data/null.jsonl."""
-    straddling = list(resolution_cases(protocol))
-    nulls = list(null_cases(data))
+    """Measure both sets and write data/calibration_resolution.csv and data/null.jsonl.
+
+    The null networks are read at the source's settings too, where the source read its own.
+    """
+    straddling = [(case, protocol) for case in resolution_cases(protocol)]
+    nulls = [(case, at) for at in (protocol, SOURCE) for case in null_cases(data)]
     rows = []
     with console.progress("resolution", len(straddling) + len(nulls), quiet=quiet) as report:
-        for case in (*straddling, *nulls):
-            rows.append(resolution_row(*case, protocol, workers))
+        for case, at in (*straddling, *nulls):
+            rows.append(resolution_row(*case, at, workers))
             report(1)
     first = rows[: len(straddling)]
     records.write_csv(data / RESOLUTION, RESOLUTION_COLUMNS, first)
@@ -386,14 +398,29 @@ def run_resolution(
     return rows
 
 
+def run_early(data: Path, quiet: bool) -> list[dict[str, Any]]:
+    """The known networks at the setting the source tried first, n_beta = 100 at weight scale 0.3,
+    with the grid's chains and step constants; writes data/calibration_early.csv."""
+    jobs = list(itertools.product(CASES, GRID_STEP_CONSTANTS))
+    rows = []
+    with console.progress("early setting", len(jobs), quiet=quiet) as report:
+        for case, s in jobs:
+            rows.append(grid_row(case, EARLY_SCALE, Protocol(EARLY_N_BETA, 1.0, s, **GRID_LENGTH)))
+            report(1)
+    records.write_csv(data / EARLY, GRID_COLUMNS, rows)
+    return rows
+
+
 def resolution_words(rows: list[dict[str, Any]]) -> str:
     """The table, and how far a reading may be trusted at which flat share."""
     lines = [
-        f"{'network':22} {'½rank':>7} {'flat':>5} {'law':>8} {'reading':>8} {'± s.e.':>7}  of λ"
+        f"{'network':22} {'c':>7} {'½rank':>7} {'flat':>5} {'law':>8} {'reading':>8} {'± s.e.':>7}"
+        "  of λ"
     ]
     lines += [
-        f"{row['network']:22} {row['half_rank']:7.1f} {row['flat_share']:5.0%} {row['law']:8.2f} "
-        f"{row['llc']:8.2f} {row['standard_error']:7.2f}  {row['share_of_known']:.2f}"
+        f"{row['network']:22} {row['gamma'] / row['n_beta']:7.0e} {row['half_rank']:7.1f} "
+        f"{row['flat_share']:5.0%} {row['law']:8.2f} {row['llc']:8.2f} "
+        f"{row['standard_error']:7.2f}  {row['share_of_known']:.2f}"
         for row in rows
     ]
     trusted = [row["flat_share"] for row in rows if abs(row["share_of_known"] - 1) <= ERROR_LIMIT]
@@ -481,9 +508,19 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     what.add_argument(
         "--resolution", action="store_true", help="read networks with curvatures near gamma/n_beta"
     )
+    what.add_argument(
+        "--early",
+        action="store_true",
+        help="read the known networks at n_beta 100, weight scale 0.3",
+    )
     what.add_argument("--freeze", action="store_true", help="apply the rule to the grid, once")
     what.add_argument(
         "--selected", action="store_true", help="print the setting the rule takes from the grid"
+    )
+    parser.add_argument(
+        "--source-settings",
+        action="store_true",
+        help="at the source's settings in place of the frozen ones; no pass is recorded",
     )
     parser.add_argument(
         "--network", action="append", metavar="NAME", help="only this known network"
@@ -509,8 +546,11 @@ def main(arguments: list[str] | None = None, data: Path = gate.DATA) -> int:
         grid = records.read_csv(data / gate.GRID, GRID_COLUMNS)
         print(records.to_json(selected(grid)), end="")
         return 0
-    frozen = (data / gate.CALIBRATION).exists()
+    frozen = (data / gate.CALIBRATION).exists() and not options.source_settings
     protocol = Protocol(**gate.read_frozen(data).settings) if frozen else SOURCE
+    if options.early:
+        print(records.to_json(run_early(data, options.quiet)), end="")
+        return 0
     if options.resolution:
         rows = run_resolution(data, protocol, options.workers, options.quiet)
         print(records.to_json(rows) if options.json else resolution_words(rows))
@@ -520,8 +560,8 @@ def main(arguments: list[str] | None = None, data: Path = gate.DATA) -> int:
     if passed and frozen and not options.network:
         record_pass(verdicts, data)
     if options.json:
-        document = {"settings": asdict(protocol), "frozen": frozen, "networks": verdicts}
-        document["networks"] = [asdict(v) for v in verdicts]
+        document = {"settings": asdict(protocol), "frozen": frozen}
+        document["networks"] = [asdict(v) | asdict(protocol) for v in verdicts]
         print(records.to_json(document), end="")
     else:
         print(table(verdicts))

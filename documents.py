@@ -72,6 +72,24 @@ ENTRIES = (
         "2",
     ),
     Entry(
+        "calibration_early.csv",
+        "the known networks at the source's first setting; columns of calibration_grid.csv",
+        "python calibrate.py --early",
+        "1",
+    ),
+    Entry(
+        "calibration_known.json",
+        "the known networks at the source's settings: known λ, law, reading, error, z",
+        "python calibrate.py --source-settings --json > data/calibration_known.json",
+        "1",
+    ),
+    Entry(
+        "equations.json",
+        "every equation's error, tolerance and verdict",
+        "python equations.py --json > data/equations.json",
+        "1",
+    ),
+    Entry(
         "shipped.json",
         "the records of the two networks `python run_llc.py` measures, at the frozen settings",
         "python run_llc.py --json > data/shipped.json",

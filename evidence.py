@@ -53,7 +53,8 @@ COMMANDS = {
     "fourier.csv": "python run_llc.py --study fourier",
     "calibration.json": "python calibrate.py --freeze",
     "calibration_grid.csv": "python calibrate.py --grid",
-    "calibration_known.json": "python calibrate.py --json > data/calibration_known.json",
+    "calibration_known.json": "python calibrate.py --source-settings --json "
+    "> data/calibration_known.json",
     "calibration_early.csv": "python calibrate.py --early",
     "calibration_resolution.csv": "python calibrate.py --resolution",
     "null.jsonl": "python calibrate.py --resolution",
@@ -70,6 +71,8 @@ GRID_COLUMNS: dict[str, type] = {
 }
 RESOLUTION_COLUMNS: dict[str, type] = {
     **{"network": str},
+    **dict.fromkeys(("n_beta", "gamma", "step_constant"), float),
+    **dict.fromkeys(("chains", "steps", "burn_in"), int),
     **dict.fromkeys(("known_llc", "half_rank", "flat_share", "law", "law_sd"), float),
     **dict.fromkeys(("settled_share", "llc", "standard_error", "share_of_known"), float),
     **dict.fromkeys(("share_of_law", "distance"), float),

@@ -330,6 +330,8 @@ def known_networks() -> Row:
     rows = [
         {"name": name, "known_llc": known, "origin": "½K(3p−2)", "law": known, "llc": 1.01 * known}
         | {"standard_error": 0.003 * known, "error": 0.01}
+        | FROZEN
+        | LENGTH
         for name, known in KNOWN
     ]
     sloppy = {"name": "sloppy_wide", "origin": "½pK", "error": -0.4}
@@ -341,6 +343,8 @@ def nulls() -> list[Row]:
     return [
         {"network": name, "known_llc": known, "flat_share": flat, "law": share * known}
         | {"llc": share * known, "standard_error": 0.004 * known, "share_of_known": share}
+        | FROZEN
+        | LENGTH
         for name, known, share, flat in (
             ("null_11_33", 511.5, 0.84, 0.07),
             ("null_17_51", 1249.5, 0.93, 0.0004),
@@ -355,6 +359,8 @@ def resolution() -> list[Row]:
         | {"law": 294.0 * (1 - share), "law_sd": 1.0, "settled_share": 0.98, "settled": True}
         | {"llc": 293.0 * (1 - share), "standard_error": 1.5, "share_of_known": 0.997 * (1 - share)}
         | {"share_of_law": 0.997, "distance": 5.0}
+        | FROZEN
+        | LENGTH
         for share in (0.05, 0.25, 0.5)
     ]
 

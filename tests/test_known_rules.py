@@ -83,7 +83,7 @@ def test_an_unfinished_grid_is_not_enough() -> None:
 
 def test_null_networks_at_other_settings_are_not_comparable() -> None:
     data = Made()
-    data.files["calibration.json"] = {"settings": made_data.FROZEN | {"gamma": 10.0, **LENGTH}}
+    data.files["null.jsonl"] = [row | {"gamma": 10.0} for row in data.files["null.jsonl"]]
     found = judged("K14", data)
     assert found.verdict == NOT_COMPARABLE
     assert found.cause.startswith("Read at n_beta 10000; gamma 10; step_constant 0.2; the source's")

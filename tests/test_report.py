@@ -127,7 +127,7 @@ def test_every_sampled_table_names_its_settings(full: Path) -> None:
     text = page(full)
     captions = re.findall(r"<caption>(.*?)</caption>", text)
     sampled = [c for c in captions if "Settings:" in c]
-    assert len(sampled) == 9
+    assert len(sampled) == 12
     assert all("n_beta" in c and "chains" in c and "discarded" in c for c in sampled)
     sensitivity = next(c for c in sampled if "sensitivity.csv" in c)
     assert "n_beta 1000, 10000, 100000" in sensitivity and "[not calibrated]" in sensitivity
