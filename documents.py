@@ -345,6 +345,55 @@ def resolution_block() -> str:
     return "\n".join(lines)
 
 
+def convergence_block() -> str:
+    """Long training under weight decay: when ½K_eff(3p−1) stops, or starts, to be possible."""
+    rows = records.read_csv(DATA / "convergence.csv", tables.types("convergence"))
+    rows = [row for row in rows if not row["error"]]
+    lines = [
+        "| p, K | steps | K_eff | rank | clean cut | exact rank | bracket | ½K(3p−1) inside | "
+        "½K_eff(3p−1) inside | λ̂ |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for size in dict.fromkeys((row["p"], row["K"]) for row in rows):
+        for steps in sorted({row["training_steps"] for row in rows}):
+            at = (*size, steps)
+            mine = [r for r in rows if (r["p"], r["K"], r["training_steps"]) == at]
+            lines.append(_convergence_line(*at, mine))
+    return "\n".join(lines)
+
+
+def _convergence_line(p: int, K: int, steps: int, rows: list[dict[str, Any]]) -> str:
+    def span(name: str, form: str = "g") -> str:
+        low, high = min(row[name] for row in rows), max(row[name] for row in rows)
+        return f"{low:{form}}" if low == high else f"{low:{form}}–{high:{form}}"
+
+    def share(name: str) -> str:
+        return f"{sum(bool(row[name]) for row in rows)} of {len(rows)}"
+
+    cells = [
+        *(f"{p}, {K}", f"{steps:,}", span("K_eff"), span("rank"), share("clean_cut")),
+        *(span("exact_lower"), f"[{span('bracket_low')}, {span('bracket_high')}]"),
+        *(share("formula_inside"), share("formula_in_use_inside"), span("llc", ".0f")),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def fourier_block() -> str:
+    """Exact Fourier solutions: the paper's closed form beside the bracket."""
+    rows = records.read_csv(DATA / "fourier.csv", tables.types("fourier"))
+    lines = [
+        "| p | neurons a frequency | K | exact rank | bracket | ½K(3p−1) | inside |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {r['p']} | {r['per_frequency']} | {r['K']} | {r['exact_rank_ideal']} | "
+        f"[{r['bracket_low']:g}, {r['bracket_high']:g}] | {r['formula_paper']:g} | "
+        f"{'yes' if r['formula_inside'] else 'no'} |"
+        for r in rows
+    ]
+    return "\n".join(lines)
+
+
 def _csv_rows(path: Path) -> list[dict[str, Any]]:
     header = path.read_text(encoding="utf-8").splitlines()[0].split(",")
     return records.read_csv(path, dict.fromkeys(header, str))
@@ -365,6 +414,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "report": report_block,
     "calibration": calibration_block,
     "resolution": resolution_block,
+    "convergence": convergence_block,
+    "fourier": fourier_block,
     "bench": bench_block,
 }
 

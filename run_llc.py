@@ -38,6 +38,7 @@ import jobs
 import measure
 import readout
 import records
+import report
 import sgld
 import spectra
 import studies
@@ -159,6 +160,7 @@ def _add_running_options(group: argparse._ArgumentGroup) -> None:
         help="folder of what is kept (default runs/ beside this file)",
     )
     add("--study", choices=tuple(STUDIES), help="run this study on its own networks, into data/")
+    add("--report", action="store_true", help="write report.html from data/ and figures/")
     add("--workers", type=int, metavar="N", default=1, help="processes (default 1)")
     add("--json", action="store_true", help="print one JSON document in place of the report")
     add("--quiet", action="store_true", help="print no progress and no notes")
@@ -239,10 +241,10 @@ def make_checkpoint(
     """Train until grokked, then polish without decay. Raises train.TrainingFailed."""
     assert net.a is not None and net.b is not None  # a modular network has its pairs
     recipe = train.Recipe()
-    with console.progress("training, at most", recipe.max_steps, quiet=quiet) as report:
-        trained = train.train(net, recipe, seed=seed, progress=report)
-    with console.progress("polishing, at most", 5_000, quiet=quiet) as report:
-        polished = POLISHES[polish](net, trained.w, progress=report)
+    with console.progress("training, at most", recipe.max_steps, quiet=quiet) as advance:
+        trained = train.train(net, recipe, seed=seed, progress=advance)
+    with console.progress("polishing, at most", 5_000, quiet=quiet) as advance:
+        polished = POLISHES[polish](net, trained.w, progress=advance)
     u, v, W = net.unpack(polished.w)
     return Checkpoint(
         p=net.p,
@@ -320,7 +322,7 @@ def _measure(
     predicted = measure.predict(net, w, found, protocol)
     predicted_at = time.perf_counter()
     total = protocol.chains * protocol.steps
-    with console.progress(f"{name}: sampling", total, quiet=options.quiet) as report:
+    with console.progress(f"{name}: sampling", total, quiet=options.quiet) as advance:
         run = measure.sample(
             net,
             w,
@@ -328,7 +330,7 @@ def _measure(
             protocol,
             seed=chains_seed(checkpoint),
             workers=options.workers,
-            progress=report,
+            progress=advance,
         )
     record = {
         "network": network_record(net, w, checkpoint),
@@ -442,6 +444,9 @@ def study_text(name: str, rows: list[dict[str, Any]]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Measure every chosen network and print the reports as they are finished."""
     options = parse(arguments)
+    if options.report:
+        print(report.write(gate.DATA, HERE / "figures", HERE / "report.html"))
+        return 0
     if options.study is not None:
         return run_study(options)
     protocol_for(2, options)

@@ -2,12 +2,12 @@
 
     name            what it measures                                      minutes on 2 cores
     verdict         18 grokked networks at the frozen settings -> llc.csv, data/traces     8
-    source-settings the same networks at the source's settings                             8
+    source-settings the same networks at the source's settings -> source_settings.csv      8
     too-wide        15 networks past the width limit p(n−1)                                1
     memorising      first layer frozen at random: λ = p·rank/2, exact                      3
     sensitivity     one setting changed at a time, lowest seed of each size                6
     grid-selection  the 16 settings of the calibration grid, on the same networks          3
-    settling        2 chains × 40,000 steps in 5 blocks; needs the two tables above          3
+    settling        2 chains × 40,000 steps in 5 blocks; needs the two tables above        3
     polish          two polishes of the same trained weights                               3
     trajectory      one network that memorises first and groks much later                  3
     convergence     networks trained on and on under weight decay                          4

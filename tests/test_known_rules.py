@@ -11,8 +11,7 @@ import pytest
 import evidence
 import known_rules
 from evidence import DIFFERS, NOT_COMPARABLE, REFUTED, REPRODUCED, RULES, Answer, NotEnough
-from tests import made_data
-from tests.made_data import LENGTH, Made, Row, always
+from tests.made_data import Made, Row, always
 
 SOURCE = Path(__file__).resolve().parent.parent / "data" / "source_claims.csv"
 CLAIMS = {c.id: c for c in evidence.read_claims(SOURCE)}

@@ -723,6 +723,16 @@ def test_a_point_that_is_no_minimum_is_called_that(run: Run, untrained: Path) ->
     assert "the chains raise doubts, so λ̂ decides nothing" in words
 
 
+def test_report_writes_one_page(
+    tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_llc, "HERE", tmp_path)
+    assert run_llc.main(["--report"]) == 0
+    page = tmp_path / "report.html"
+    assert capsys.readouterr().out == f"{page}\n"
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
 # --- in a process of its own ----------------------------------------------------------------
 
 
