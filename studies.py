@@ -26,6 +26,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -219,11 +220,12 @@ def shipped(data: Path, name: str) -> Point:
 
 def study_verdict(setup: Setup) -> list[Row]:
     """The grokked networks at the frozen settings."""
-    return _readings(setup, "verdict", "llc", networks.VERDICT, ask(setup))
+    asked = ask(setup)
+    return _readings(setup, "verdict", "llc", networks.VERDICT, asked, travelled_work)
 
 
 def study_source_settings(setup: Setup) -> list[Row]:
-    """The same networks at the source's settings."""
+    """The same networks at the source's settings; where the chains end is asked by `verdict`."""
     asked = ask(setup, SOURCE)
     return _readings(setup, "source-settings", "source_settings", networks.VERDICT, asked)
 
@@ -234,30 +236,49 @@ def study_too_wide(setup: Setup) -> list[Row]:
 
 
 def _readings(
-    setup: Setup, study: str, table: str, sizes: tuple[Size, ...], asked: Ask
+    setup: Setup,
+    study: str,
+    table: str,
+    sizes: tuple[Size, ...],
+    asked: Ask,
+    work: Callable[..., list[Row]] | None = None,
 ) -> list[Row]:
     todo = [
         Job(
             row["network"],
             (row["network"], case(row), asked, setup.data / "traces" / table, setup.data),
             row,
-            seconds(row, asked, spectra=0.3),
+            seconds(row, asked, spectra=0.3 if work else 0.0),
         )
         for row in networks.made(setup.data, sizes)
     ]
-    return jobs.finish(setup, study, table, reading_work, todo)
+    return jobs.finish(setup, study, table, work or reading_work, todo)
 
 
 def reading_work(
     name: str, seed: tuple[int, ...], asked: Ask, traces: Path, data: Path
 ) -> list[Row]:
     """λ̂ of one network of data/ beside all it is compared with; its traces are kept."""
+    return [_reading(shipped(data, name), name, seed, asked, traces)[0]]
+
+
+def travelled_work(
+    name: str, seed: tuple[int, ...], asked: Ask, traces: Path, data: Path
+) -> list[Row]:
+    """The same, and what the spectrum predicts where the chains end."""
     at = shipped(data, name)
+    row, run = _reading(at, name, seed, asked, traces)
+    return [row | ends(at, run, asked.protocol)]
+
+
+def _reading(
+    at: Point, name: str, seed: tuple[int, ...], asked: Ask, traces: Path
+) -> tuple[Row, sgld.Sample]:
     row, run = sampled(at.net, at.w, at.found, asked, seed)
     arrays = {"losses": run.traces, "distances": run.distances}
     records.write_npz(traces / f"{name}.npz", arrays)
     row |= compared(at.net, at.w, at.found, asked.protocol.resolution)
-    return [row | ratios(row) | ends(at, run, asked.protocol)]
+    return row | ratios(row), run
 
 
 def ends(at: Point, run: sgld.Sample, protocol: Protocol) -> Row:
