@@ -302,15 +302,24 @@ def _made(entry: Entry) -> str:
 # ---- README.md ---------------------------------------------------------------------------------
 
 
+def _file(name: str) -> Path:
+    """A file of data/. Raises ValueError with the command that makes it when it is missing."""
+    path = DATA / name
+    if not path.exists():
+        command = next(entry.command for entry in ENTRIES if entry.pattern == name)
+        raise ValueError(f"{path} is missing: make it with `{command}`")
+    return path
+
+
 def report_block() -> str:
     """What `python run_llc.py` prints for the shipped networks."""
-    printed = (DATA / "shipped.txt").read_text(encoding="utf-8")
+    printed = _file("shipped.txt").read_text(encoding="utf-8")
     return f"```\n$ python run_llc.py\n{printed}```"
 
 
 def calibration_block() -> str:
     """The frozen settings and the grid they were chosen from."""
-    frozen = records.read_json(DATA / "calibration.json")
+    frozen = records.read_json(_file("calibration.json"))
     s = frozen["settings"]
     lines = [
         f"Frozen: step constant {s['step_constant']:g}, gamma {s['gamma']:g}, n_beta "
@@ -331,7 +340,7 @@ def calibration_block() -> str:
 def resolution_block() -> str:
     """How far a reading is λ, by the share of flat directions."""
     rows = (
-        _csv_rows(DATA / "calibration_resolution.csv") + records.read_jsonl(DATA / "null.jsonl")[0]
+        _csv_rows(_file("calibration_resolution.csv")) + records.read_jsonl(_file("null.jsonl"))[0]
     )
     lines = [
         "| network | flat share | reading / λ | reading / exact law |",
@@ -347,7 +356,7 @@ def resolution_block() -> str:
 
 def convergence_block() -> str:
     """Long training under weight decay: when ½K_eff(3p−1) stops, or starts, to be possible."""
-    rows = records.read_csv(DATA / "convergence.csv", tables.types("convergence"))
+    rows = records.read_csv(_file("convergence.csv"), tables.types("convergence"))
     rows = [row for row in rows if not row["error"]]
     lines = [
         "| p, K | steps | K_eff | rank | clean cut | exact rank | bracket | ½K(3p−1) inside | "
@@ -380,7 +389,7 @@ def _convergence_line(p: int, K: int, steps: int, rows: list[dict[str, Any]]) ->
 
 def fourier_block() -> str:
     """Exact Fourier solutions: the paper's closed form beside the bracket."""
-    rows = records.read_csv(DATA / "fourier.csv", tables.types("fourier"))
+    rows = records.read_csv(_file("fourier.csv"), tables.types("fourier"))
     lines = [
         "| p | neurons a frequency | K | exact rank | bracket | ½K(3p−1) | inside |",
         "|---|---|---|---|---|---|---|",
@@ -401,7 +410,7 @@ def _csv_rows(path: Path) -> list[dict[str, Any]]:
 
 def bench_block() -> str:
     """The measured ratios beside what they had to be."""
-    bench = records.read_json(DATA / "bench.json")
+    bench = records.read_json(_file("bench.json"))
     lines = ["| what | measured | limit |", "|---|---|---|"]
     lines += [f"| {row['what']} | {row['measured']} | {row['limit']} |" for row in bench["summary"]]
     v = bench["versions"]
@@ -438,6 +447,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--check", action="store_true", help="write nothing, exit 1 if one is stale"
     )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     chosen = parser.parse_args(arguments)
     new = {
         HERE / "README.md": readme((HERE / "README.md").read_text(encoding="utf-8")),
@@ -455,4 +465,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(console.run(main))
+    sys.exit(console.run(main, debug="--debug" in sys.argv))

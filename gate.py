@@ -28,6 +28,10 @@ class GateClosed(RuntimeError):
     """A grokked estimate was asked for that no calibration vouches for."""
 
 
+class OtherSettings(GateClosed, ValueError):
+    """Settings were asked for that differ from the frozen ones: bad use, not a failure."""
+
+
 @dataclass(frozen=True)
 class Frozen:
     """The frozen calibration: settings, and the hash every record made under it carries."""
@@ -136,7 +140,7 @@ def _refuse_other_settings(frozen: Mapping[str, Any], asked: Mapping[str, Any]) 
         if asked.get(name) != value
     ]
     if others:
-        raise GateClosed(
+        raise OtherSettings(
             f"settings differ from the frozen ones: {', '.join(others)}; drop them, or mark the "
             "record with --settings-not-calibrated"
         )

@@ -272,12 +272,30 @@ def deviation(run: sgld.Sample, predicted: Prediction) -> float | None:
 # ---- records -----------------------------------------------------------------------------------
 
 
-def curvature_record(net: QuadraticNetwork, found: Curvature, resolution: float) -> dict[str, Any]:
+def bracket_at(net: QuadraticNetwork, w: Array, rank: int, *, clean: bool) -> theory.Bracket:
+    """Lower and upper bound on λ at w*, from the numerical rank there.
+
+    A rank that meets the rank bound is locally constant: λ is half of it. Otherwise the splitting
+    lemma holds with D = d minus the symmetry directions at w*: of a neuron that is not in use the
+    scaling direction vanishes, so it is not subtracted. Where the cut is not clean, directions
+    behind it may be curved, and the upper end allows for as many as the rank bound does. λ is never
+    above half the number of squares, ½p(n−1).
+    """
+    bound, idle = net.rank_bound(), net.K - net.effective_neurons(w)
+    if rank == bound:
+        return theory.Bracket(0.5 * rank, 0.5 * rank)
+    D = net.symmetry_free_dimension() + idle
+    upper = theory.bracket(rank if clean else bound, D).upper
+    return theory.Bracket(0.5 * rank, min(upper, theory.wide_limit(net.n, net.p)))
+
+
+def curvature_record(
+    net: QuadraticNetwork, w: Array, found: Curvature, resolution: float
+) -> dict[str, Any]:
     """Spectrum, rank, gap, flat share and bracket of a quadratic network at w*, as plain fields.
 
     `clean_cut`: a wide gap, and nothing behind it but rounding (of the svd: the Gram route cannot
-    tell). Otherwise directions behind it may be curved, and the upper end of the bracket allows for
-    as many as the rank bound does. `certified`: the rank meets that bound; `exact_record` says so
+    tell). `certified`: the rank meets that bound; `exact_record` says so
     without rounding. The matrix-free route knows h_max and the rank bound only; every other field
     is None.
     """
@@ -295,7 +313,6 @@ def curvature_record(net: QuadraticNetwork, found: Curvature, resolution: float)
     if found.h is None or found.rank is None or found.singular_values is None:
         return record | dict.fromkeys(NEEDS_SPECTRUM)
     counted, clean = found.h[: found.rank], _clean_cut(found.singular_values, found.rank)
-    D, most = net.symmetry_free_dimension(), found.rank if clean else net.rank_bound()
     return record | {
         "rounding_floor": found.singular_values.floor,
         "clean_cut": clean,
@@ -303,7 +320,7 @@ def curvature_record(net: QuadraticNetwork, found: Curvature, resolution: float)
         "h_min": float(counted[-1]) if found.rank else None,
         "flat_share": curvature.flat_share(found.h, found.rank, resolution),
         "half_rank": 0.5 * found.rank,
-        "bracket": [theory.bracket(found.rank, D).lower, theory.bracket(most, D).upper],
+        "bracket": list(bracket_at(net, w, found.rank, clean=clean)),
         "certified": found.rank == net.rank_bound(),
     }
 

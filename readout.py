@@ -70,7 +70,14 @@ def _curvature_lines(found: dict[str, Any]) -> Iterator[str]:
     what = "directions in which the outputs change at float64 accuracy"
     yield _line("rank", f"{rank} {what} ({how}{doubt})")
     lower, upper = found["bracket"]
-    yield _line("bracket", f"{lower:.1f} ≤ λ ≤ {upper:.1f} for the teacher f(w*)")
+    where = "a solution of this rank near w*" if _idealised(found) else "the teacher f(w*)"
+    yield _line("bracket", f"{lower:.1f} ≤ λ ≤ {upper:.1f} for {where}")
+
+
+def _idealised(found: dict[str, Any]) -> bool:
+    """True where rank and bracket drop directions curved only by the rounding of the weights: the
+    exact rank, of the stored weights, counts them."""
+    return bool(found["clean_cut"]) and found["exact_lower"] > found["rank"]
 
 
 def _exact(found: dict[str, Any]) -> str:
@@ -135,7 +142,7 @@ def verdict(record: dict[str, Any]) -> str:
 
 def _formula_words(found: dict[str, Any], formula: float) -> str:
     lower, upper = found["bracket"]
-    if not found["certified"]:
+    if not found["certified"] or _idealised(found):
         inside = "inside" if lower <= formula <= upper else "outside"
         return f"the formula lies {inside} the bracket"
     exact = found["exact_lower"] / 2
@@ -167,6 +174,8 @@ def impossible(record: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _cause_below(record: dict[str, Any]) -> str:
+    if record["reading"]["llc"] < 0:
+        return "for w* is not a minimum: the chains found lower loss"
     found, law = record["curvature"], record["predicted"]["expected_llc"]
     causes = []
     if law is not None and law < found["bracket"][0]:
@@ -174,7 +183,7 @@ def _cause_below(record: dict[str, Any]) -> str:
             f"for {found['flat_share']:.0%} of the directions are flatter than the resolution "
             f"{found['resolution']:.3g} (the law alone reads {law:.1f})"
         )
-    return " and ".join([*causes, *_left(record)]) or "for a reason the spectrum does not show"
+    return " and ".join([*causes, *_left(record, -1)]) or "for a reason the spectrum does not show"
 
 
 def _cause_above(record: dict[str, Any]) -> str:
@@ -182,12 +191,13 @@ def _cause_above(record: dict[str, Any]) -> str:
     causes = []
     if law is not None and law > record["curvature"]["bracket"][1]:
         causes.append(f"for the step inflates the reading (law {law:.1f} against {smooth:.1f})")
-    return " and ".join([*causes, *_left(record)]) or "for a reason the spectrum does not show"
+    return " and ".join([*causes, *_left(record, +1)]) or "for a reason the spectrum does not show"
 
 
-def _left(record: dict[str, Any]) -> Iterator[str]:
+def _left(record: dict[str, Any], sign: int) -> Iterator[str]:
+    """The way the chains went, where it moved the reading off the law to this side (−1 below)."""
     z = record["z_against_law"]
-    if z is not None and abs(z) > AGREES:
+    if z is not None and sign * z > AGREES:
         distance, norm = record["reading"]["distance"], record["network"]["weight_norm"]
         yield (
             f"the chains went {distance:.1f} from w* (|w*| = {norm:.1f}), where the loss is not "

@@ -480,7 +480,7 @@ class Checkpoint:
     p, K, a, b, u, v, W are the network: see the module's legend. The rest is None where unknown:
     fraction in (0, 1] of the p² pairs, seed of pairs and initial weights, loss L_n at these
     weights, training steps, polish (name of the descent without weight decay), polish_steps, and
-    polish_moved, the distance it moved the weights.
+    polish_moved, how far it moved the weights as a share of their norm before it.
     """
 
     p: int

@@ -36,6 +36,7 @@ import console
 import gate
 import jobs
 import measure
+import networks
 import readout
 import records
 import report
@@ -239,28 +240,13 @@ def make_checkpoint(
     net: QuadraticNetwork, fraction: float, seed: int, polish: str, quiet: bool
 ) -> Checkpoint:
     """Train until grokked, then polish without decay. Raises train.TrainingFailed."""
-    assert net.a is not None and net.b is not None  # a modular network has its pairs
     recipe = train.Recipe()
     with console.progress("training, at most", recipe.max_steps, quiet=quiet) as advance:
         trained = train.train(net, recipe, seed=seed, progress=advance)
     with console.progress("polishing, at most", 5_000, quiet=quiet) as advance:
         polished = POLISHES[polish](net, trained.w, progress=advance)
-    u, v, W = net.unpack(polished.w)
-    return Checkpoint(
-        p=net.p,
-        K=net.K,
-        a=net.a,
-        b=net.b,
-        u=u,
-        v=v,
-        W=W,
-        fraction=fraction,
-        seed=seed,
-        loss=polished.loss,
-        steps=trained.steps,
-        polish=polish,
-        polish_steps=polished.steps,
-        polish_moved=polished.moved,
+    return networks.as_checkpoint(
+        net, polished, fraction=fraction, seed=seed, training=trained.steps, polish=polish
     )
 
 
@@ -315,8 +301,7 @@ def measured(name: str, checkpoint: Checkpoint, options: argparse.Namespace) -> 
 def _measure(
     name: str, checkpoint: Checkpoint, protocol: Protocol, options: argparse.Namespace
 ) -> tuple[dict[str, Any], sgld.Sample]:
-    net = QuadraticNetwork.modular(checkpoint.p, checkpoint.K, checkpoint.a, checkpoint.b)
-    w = net.pack(checkpoint.u, checkpoint.v, checkpoint.W)
+    net, w = networks.opened(checkpoint)
     started = time.perf_counter()
     found = spectrum(name, net, w, checkpoint.content_hash(), options)
     predicted = measure.predict(net, w, found, protocol)
@@ -334,7 +319,7 @@ def _measure(
         )
     record = {
         "network": network_record(net, w, checkpoint),
-        "curvature": measure.curvature_record(net, found, protocol.resolution)
+        "curvature": measure.curvature_record(net, w, found, protocol.resolution)
         | measure.exact_record(net, w),
         "predicted": asdict(predicted),
         "reading": measure.reading_record(run, protocol),

@@ -79,7 +79,7 @@ def network_work(size: Size, seed: int, data: Path) -> list[Row]:
     started = time.perf_counter()
     row |= networks.exact(net, w)
     row["seconds_exact_rank"] = time.perf_counter() - started
-    record = networks.spectrum(measure.curvature_record(net, found, RESOLUTION))
+    record = networks.spectrum(measure.curvature_record(net, w, found, RESOLUTION))
     return [row | record | networks.formulas(net, w)]
 
 
@@ -184,9 +184,10 @@ def fourier_work(p: int, per_frequency: int) -> list[Row]:
     net = QuadraticNetwork.modular(p, per_frequency * (p - 1) // 2, *modular_pairs(p, 1.0, 0))
     w = net.pack(*exact_rank.fourier_network(p, per_frequency))
     found = measure.read_curvature(net, w)
-    record = measure.curvature_record(net, found, RESOLUTION)
+    record = measure.curvature_record(net, w, found, RESOLUTION)
     D, rank = net.symmetry_free_dimension(), fourier_rank(p, per_frequency)
     low, high = theory.bracket(rank, D)
+    high = min(high, theory.wide_limit(net.n, net.p))
     paper, generic = theory.paper_closed_form(net.K, p), theory.one_hot_generic(net.K, p)
     return [
         {

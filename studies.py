@@ -170,7 +170,7 @@ def stationary(h: Array, protocol: Protocol, step: float) -> float:
 
 def compared(net: QuadraticNetwork, w: Array, found: Curvature, resolution: float) -> Row:
     """What a reading at w is compared with: the SPECTRUM and FORMULAS columns."""
-    record = measure.curvature_record(net, found, resolution)
+    record = measure.curvature_record(net, w, found, resolution)
     paper = {"paper_settings_reading": paper_settings_reading(found)}
     return networks.spectrum(record) | networks.formulas(net, w) | paper
 

@@ -274,7 +274,7 @@ FOURIER: Table = {
     "exact_rank_stored": (int, "rank over GF(q) at the rounded solution: rounding is generic"),
     "rank_bound": (int, "largest rank J can have, min{K(3p−2), p(n−1)} on the full grid"),
     "bracket_low": (float, "½·rank_formula"),
-    "bracket_high": (float, "bracket_low + (D − rank_formula)/4"),
+    "bracket_high": (float, "bracket_low + (D − rank_formula)/4, at most ½p(n−1)"),
     "formula_paper": (float, "½K(3p−1)"),
     "formula_generic": (float, "½K(3p−2)"),
     "formula_inside": (bool, "formula_paper lies in the bracket"),

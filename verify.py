@@ -43,6 +43,8 @@ GROKKED = (
     "data/records/*",
     "data/sensitivity*",
     "data/settling*",
+    "data/shipped*",
+    "data/source?settings*",
     "data/too?wide*",
     "data/traces/*",
     "data/trajectory*",

@@ -50,6 +50,7 @@ FLOORS: dict[str, tuple[int, frozenset[str]]] = {
     "train_mlp": (2, NUMERIC),
     "preconditioned": (2, NUMERIC),
     "width_networks": (2, NUMPY),
+    "width_equations": (2, NUMERIC),
     "evidence": (2, NUMPY),
     "study_figures": (2, NUMPY),
     "equations": (3, NUMERIC),

@@ -43,6 +43,15 @@ def test_every_block_of_the_readme_is_filled() -> None:
         assert f"<!-- begin {name} -->\n<!-- end" not in text, name
 
 
+def test_a_missing_file_is_named_with_the_command_that_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "DATA", tmp_path)
+    for block in documents.BLOCKS.values():
+        with pytest.raises(ValueError, match=r"is missing: make it with `(python|make) "):
+            block()
+
+
 def test_a_file_that_nobody_described_is_refused(tmp_path: Path) -> None:
     (tmp_path / "stray.csv").write_text("x\n")
     with pytest.raises(ValueError, match=r"stray\.csv"):

@@ -147,7 +147,7 @@ def test_zero_weights_have_rank_zero_and_no_curvature() -> None:
     w = np.zeros(net.n_params)
     found = measure.read_curvature(net, w)
     assert (found.rank, found.h_max, found.gap) == (0, 0.0, None)
-    record = measure.curvature_record(net, found, 1e-4)
+    record = measure.curvature_record(net, w, found, 1e-4)
     assert (record["half_rank"], record["flat_share"], record["h_min"]) == (0.0, 0.0, None)
     assert not record["certified"]
     predicted = measure.predict(net, w, found, SHORT)
@@ -357,7 +357,7 @@ def test_without_a_law_there_is_no_z() -> None:
 def test_a_certified_network() -> None:
     net, w = teacher()
     found = measure.read_curvature(net, w)
-    record = measure.curvature_record(net, found, resolution=1e-3)
+    record = measure.curvature_record(net, w, found, resolution=1e-3)
     assert found.h is not None
     assert (record["rank"], record["rank_bound"], record["certified"]) == (39, 39, True)
     assert record["half_rank"] == 19.5
@@ -371,9 +371,10 @@ def test_a_certified_network() -> None:
 
 def test_a_dead_neuron_widens_the_bracket_around_the_known_coefficient() -> None:
     net, w = with_dead_neuron()
-    record = measure.curvature_record(net, measure.read_curvature(net, w), 1e-4)
+    record = measure.curvature_record(net, w, measure.read_curvature(net, w), 1e-4)
     assert (record["rank"], record["certified"]) == (26, False)
-    assert record["bracket"] == [13.0, 13.0 + (39 - 26) / 4]
+    # A dead neuron has its shift direction and no scaling direction: D = 45 − 3 − 2.
+    assert record["bracket"] == [13.0, 13.0 + (40 - 26) / 4]
     lower, upper = record["bracket"]
     assert lower < 13.0 + theory.dead_neuron(5, one_hot=True) <= upper  # λ = 13 + 9/4
 
@@ -381,9 +382,9 @@ def test_a_dead_neuron_widens_the_bracket_around_the_known_coefficient() -> None
 def test_a_cut_that_is_not_clean_leaves_the_bracket_open_above() -> None:
     """The Gram route cannot see curvatures that the svd counts: its bracket must still hold λ."""
     net, w = with_faint_neuron(1e-3)
-    svd = measure.curvature_record(net, measure.read_curvature(net, w), 1e-4)
-    assert svd["certified"] and svd["half_rank"] == 19.5
-    gram = measure.curvature_record(net, measure.read_curvature(net, w, "gram"), 1e-4)
+    svd = measure.curvature_record(net, w, measure.read_curvature(net, w), 1e-4)
+    assert svd["certified"] and svd["bracket"] == [19.5, 19.5]
+    gram = measure.curvature_record(net, w, measure.read_curvature(net, w, "gram"), 1e-4)
     assert gram["rank"] < 39 and not gram["clean_cut"] and not gram["certified"]
     assert gram["bracket"][0] <= 19.5 <= gram["bracket"][1]
     by_rank_alone = theory.bracket(gram["rank"], 39).upper
@@ -392,8 +393,8 @@ def test_a_cut_that_is_not_clean_leaves_the_bracket_open_above() -> None:
 
 def test_without_a_matrix_the_record_has_the_same_fields_and_no_rank(planted: Network) -> None:
     net, w = planted
-    free = measure.curvature_record(net, measure.read_curvature(net, w, "matrix-free"), 1e-4)
-    full = measure.curvature_record(net, measure.read_curvature(net, w), 1e-4)
+    free = measure.curvature_record(net, w, measure.read_curvature(net, w, "matrix-free"), 1e-4)
+    full = measure.curvature_record(net, w, measure.read_curvature(net, w), 1e-4)
     assert set(free) == set(full)
     known = {name for name, value in free.items() if value is not None}
     assert known == {"route", "resolution", "h_max", "rank_bound"}
@@ -455,7 +456,7 @@ def test_brackets_and_predictions_of_random_teachers(
     found = measure.read_curvature(net, w)
     assert found.h is not None and found.rank is not None
     c = 0.1 * found.h_max
-    record = measure.curvature_record(net, found, c)
+    record = measure.curvature_record(net, w, found, c)
     lower, upper = record["bracket"]
     assert lower == record["half_rank"] <= upper
     assert record["rank"] <= record["rank_bound"]

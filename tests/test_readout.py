@@ -22,6 +22,7 @@ def record(
 ) -> dict[str, Any]:
     curved = {
         "rank": 240,
+        "clean_cut": False,
         "bracket": [120.0, 133.0],
         "certified": False,
         "exact_lower": 240,
@@ -56,6 +57,10 @@ def record(
             {"llc": 140.0, "certified": True, "exact_lower": 280, "bracket": [140.0, 140.0]},
             "the formula lies at the certified λ = 140.0.",
         ),
+        (
+            {"llc": 125.0, "certified": True, "exact_lower": 266, "clean_cut": True},
+            "the formula lies outside the bracket.",
+        ),
         ({"llc": 98.0, "settled": False}, "the chains raise doubts, so λ̂ decides nothing; λ̂ is"),
         ({"llc": 98.0}, "λ̂ cannot be λ: it lies 22.0 below the bracket"),
     ],
@@ -89,12 +94,20 @@ def test_chains_that_left_are_named_where_the_reading_departs_from_the_law() -> 
     assert "the chains went 5.0 from w* (|w*| = 9.0)" in flagged["cause"]
     alone = readout.impossible(record(llc=90.0, z=-9.0, law=125.0))
     assert alone is not None and "resolution" not in alone["cause"]
+    above_the_law = readout.impossible(record(llc=112.0, z=9.0))
+    assert above_the_law is not None and "from w*" not in above_the_law["cause"]
 
 
 def test_above_the_bracket_the_step_is_named_where_the_law_is_above_too() -> None:
     flagged = readout.impossible(record(llc=138.0, law=137.0, smooth=132.0))
     assert flagged is not None and flagged["side"] == "above"
     assert "the step inflates the reading (law 137.0 against 132.0)" in flagged["cause"]
+
+
+def test_below_zero_the_cause_is_that_w_star_is_no_minimum() -> None:
+    flagged = readout.impossible(record(llc=-90.0, z=-90.0))
+    assert flagged is not None
+    assert flagged["cause"].endswith("for w* is not a minimum: the chains found lower loss")
 
 
 def test_a_cause_that_is_not_known_is_not_invented() -> None:
@@ -106,6 +119,21 @@ def test_a_cause_that_is_not_known_is_not_invented() -> None:
 
 def test_without_a_bracket_nothing_is_impossible() -> None:
     assert readout.impossible(record(llc=1e9, bracket=None)) is None
+
+
+@pytest.mark.parametrize(
+    ("clean_cut", "exact_lower", "whose"),
+    [
+        (True, 240, "the teacher f(w*)"),
+        (False, 266, "the teacher f(w*)"),
+        (True, 266, "a solution of this rank near w*"),
+    ],
+)
+def test_the_bracket_says_whose_it_is(clean_cut: bool, exact_lower: int, whose: str) -> None:
+    found = record(llc=1.0, clean_cut=clean_cut, exact_lower=exact_lower)["curvature"]
+    spectrum = {"h_max": 1.0, "h_median": 0.1, "h_min": 0.01, "gap": 1e9}
+    lines = list(readout._curvature_lines(found | spectrum | {"route": "svd", "tolerance": 1e-9}))
+    assert lines[-1].split(maxsplit=1)[1] == f"120.0 ≤ λ ≤ 133.0 for {whose}"
 
 
 def test_the_exact_rank_is_a_certificate_only_where_the_bounds_meet() -> None:

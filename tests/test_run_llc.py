@@ -139,7 +139,8 @@ def test_the_report_of_a_grokked_network(run: Run, trained: Path) -> None:
     assert "½K_eff(3p−1) = 140.0 (the paper's); ½K(3p−2) = 133.0; ½p(n−1) = 133.0" in ran.out
     assert "the exact law of the spectrum at w*" in " ".join(ran.out.split())
     assert max(map(len, ran.out.splitlines())) <= readout.LINE
-    assert ran.err.splitlines() == [
+    # On a slow machine lines with the time left stand between these.
+    assert [line for line in ran.err.splitlines() if " %, about " not in line] == [
         "p7_K14: singular values of the 273 × 294 Jacobian",
         "p7_K14: sampling: started",
     ]
@@ -792,7 +793,7 @@ def test_other_settings_are_refused_unless_marked(
     untrained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--checkpoint", str(untrained), "--out", str(tmp_path), "--gamma", "3.5"]
-    assert console.run(lambda: run_llc.main(words)) == 1
+    assert console.run(lambda: run_llc.main(words)) == 2
     error = capsys.readouterr().err
     assert "gamma 3.5 (frozen: " in error and "--settings-not-calibrated" in error
     assert files(tmp_path / untrained.stem) == {}
