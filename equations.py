@@ -28,6 +28,7 @@ import curvature
 import records
 import sgld
 import theory
+import width_equations
 from qnet import FrozenFirstLayer, QuadraticNetwork, modular_pairs
 
 Array = NDArray[np.float64]
@@ -69,7 +70,7 @@ class Outcome:
     ok: bool
 
 
-EQUATIONS: list[Equation] = []
+_ENTERED: list[Equation] = []
 
 
 def equation(
@@ -78,7 +79,7 @@ def equation(
     """Enter the decorated generator of parts into the table."""
 
     def enter(parts: Callable[[], Iterator[Part]]) -> Callable[[], Iterator[Part]]:
-        EQUATIONS.append(Equation(id, name, formula, source, functions, reason, parts))
+        _ENTERED.append(Equation(id, name, formula, source, functions, reason, parts))
         return parts
 
     return enter
@@ -515,6 +516,18 @@ def _measured_time(h: float, rho: float) -> tuple[float, float]:
     draws = 20 * (8000 - 500)
     error = expected * np.sqrt(2 * (2 * chains.WINDOW * expected + 1) / draws)
     return abs(run.reading.integrated_time - expected) / error, STANDARD_ERRORS
+
+
+def _of_the_perceptron(entry: width_equations.Entry) -> Equation:
+    """An equation of width_equations as an entry of this table."""
+
+    def parts() -> Iterator[Part]:
+        return (Part(*comparison) for comparison in entry.parts())
+
+    return Equation(*entry[:-1], parts)
+
+
+EQUATIONS = [*_ENTERED, *map(_of_the_perceptron, width_equations.ENTRIES)]
 
 
 # ---- the table ---------------------------------------------------------------------------------
