@@ -81,7 +81,7 @@ def _relative(found: Array | float, expected: Array | float) -> float:
     "perceptron, first derivatives",
     formula="∇L = hessian_scale·Jᵀr; row (i,k) of J: μ∘(δ_l ⊗ ã_{l−1}), δ by backpropagation",
     source="Rumelhart, Hinton and Williams 1986",
-    functions="MLP.loss_and_grad, MLP.jacobian, MLP.jvp, MLP.vjp",
+    functions="mlp.MLP.loss_and_grad, mlp.MLP.jacobian, mlp.MLP.jvp, mlp.MLP.vjp",
     reason="central differences of 1e-5: 1e-10 and EPS/1e-5, times third derivatives",
 )
 def perceptron_gradient() -> Iterator[Comparison]:
@@ -108,7 +108,7 @@ def perceptron_gradient() -> Iterator[Comparison]:
     "perceptron, second derivatives",
     formula="Hx = d/dt ∇L(w + tx) at t = 0, H = Hᵀ; GN = hessian_scale·JᵀJ, H → GN as r → 0",
     source="R-operator: Pearlmutter 1994",
-    functions="MLP.hvp, MLP.gauss_newton_product",
+    functions="mlp.MLP.hvp, mlp.MLP.gauss_newton_product",
     reason="differences as in E25; symmetry and GN by rounding, 100 eps",
 )
 def perceptron_hessian() -> Iterator[Comparison]:
@@ -138,7 +138,7 @@ def perceptron_hessian() -> Iterator[Comparison]:
     "Gram matrix and curvatures",
     formula="(JJᵀ)[(i,k),(i′,k′)] = Σ_l (ã_{l−1}(i)·ã_{l−1}(i′))(δ_l(i,k)·δ_l(i′,k′)); h = spec(G)",
     source="tangent kernel: Jacot, Gabriel and Hongler 2018",
-    functions="MLP.gram, MLP.gram_trace, effective_dimension.curvatures_of_gram",
+    functions="mlp.MLP.gram, mlp.MLP.gram_trace, effective_dimension.curvatures_of_gram",
     reason="rounding of products and eigenvalues: 1000 eps of the largest",
 )
 def gram_and_curvatures() -> Iterator[Comparison]:

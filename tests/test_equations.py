@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
 BY_ID = {entry.id: entry for entry in equations.EQUATIONS}
+OWN = {id for id in BY_ID if id <= "E12"}  # test_width_equations.py turns the others red
 SLOW = {"E10", "E11", "E12"}  # about a second each
 
 
@@ -240,12 +241,12 @@ def test_a_wrong_formula_turns_the_right_equations_red(
     mutation: Mutation, red: set[str], monkeypatch: Patch
 ) -> None:
     mutation(monkeypatch)
-    looked_at = red if red & SLOW else BY_ID.keys() - SLOW
+    looked_at = red if red & SLOW else OWN - SLOW
     assert {id for id in looked_at if not equations.check(BY_ID[id]).ok} == red
 
 
 def test_every_equation_has_a_mutant_that_turns_it_red() -> None:
-    assert set().union(*(red for _, _, red in RED)) == set(BY_ID)
+    assert set().union(*(red for _, _, red in RED)) == OWN
 
 
 # --- the verdict ----------------------------------------------------------------------------
