@@ -382,7 +382,7 @@ def _bracket_and_reading(axes: Any, rows: Sequence[Row], *, first: bool) -> None
         high,
         color=MARKS[0].colour,
         alpha=0.25,
-        linewidth=0,
+        linewidth=2.0,  # a certified λ is a line, not an area
         label="bracket of λ, per seed" if first else None,
     )
     label = "½K_eff(3p−1)" if first else None
