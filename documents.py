@@ -343,11 +343,12 @@ def resolution_block() -> str:
         _csv_rows(_file("calibration_resolution.csv")) + records.read_jsonl(_file("null.jsonl"))[0]
     )
     lines = [
-        "| network | flat share | reading / λ | reading / exact law |",
-        "|---|---|---|---|",
+        "| network | gamma/n_beta | flat share | reading / λ | reading / exact law |",
+        "|---|---|---|---|---|",
     ]
     lines += [
-        f"| {row['network']} | {float(row['flat_share']):.0%} | "
+        f"| {row['network']} | {float(row['gamma']) / float(row['n_beta']):g} | "
+        f"{float(row['flat_share']):.0%} | "
         f"{float(row['share_of_known']):.2f} | {float(row['share_of_law']):.3f} |"
         for row in rows
     ]

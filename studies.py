@@ -227,12 +227,15 @@ def study_verdict(setup: Setup) -> list[Row]:
 def study_source_settings(setup: Setup) -> list[Row]:
     """The same networks at the source's settings; where the chains end is asked by `verdict`."""
     asked = ask(setup, SOURCE)
-    return _readings(setup, "source-settings", "source_settings", networks.VERDICT, asked)
+    return _readings(
+        setup, "source-settings", "source_settings", networks.VERDICT, asked, reading_work
+    )
 
 
 def study_too_wide(setup: Setup) -> list[Row]:
     """The networks past the width limit at the source's settings."""
-    return _readings(setup, "too-wide", "too_wide", networks.TOO_WIDE, ask(setup, SOURCE))
+    asked = ask(setup, SOURCE)
+    return _readings(setup, "too-wide", "too_wide", networks.TOO_WIDE, asked, reading_work)
 
 
 def _readings(
@@ -241,18 +244,18 @@ def _readings(
     table: str,
     sizes: tuple[Size, ...],
     asked: Ask,
-    work: Callable[..., list[Row]] | None = None,
+    work: Callable[..., list[Row]],
 ) -> list[Row]:
     todo = [
         Job(
             row["network"],
             (row["network"], case(row), asked, setup.data / "traces" / table, setup.data),
             row,
-            seconds(row, asked, spectra=0.3 if work else 0.0),
+            seconds(row, asked, spectra=0.3),
         )
         for row in networks.made(setup.data, sizes)
     ]
-    return jobs.finish(setup, study, table, work or reading_work, todo)
+    return jobs.finish(setup, study, table, work, todo)
 
 
 def reading_work(
