@@ -386,7 +386,7 @@ def run_resolution(
     The null networks are read at the source's settings too, where the source read its own.
     """
     straddling = [(case, protocol) for case in resolution_cases(protocol)]
-    nulls = [(case, at) for at in (protocol, SOURCE) for case in null_cases(data)]
+    nulls = [(case, at) for at in dict.fromkeys((protocol, SOURCE)) for case in null_cases(data)]
     rows = []
     with console.progress("resolution", len(straddling) + len(nulls), quiet=quiet) as report:
         for case, at in (*straddling, *nulls):

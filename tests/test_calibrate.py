@@ -571,6 +571,40 @@ def test_the_resolution_is_measured_written_and_told(
     assert "an effective dimension at this resolution, not λ" in said
 
 
+def test_the_nulls_are_read_at_the_source_settings_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate, "resolution_cases", lambda _: [])
+    monkeypatch.setattr(calibrate, "null_cases", lambda _: [("null", *SMALL.build(), 21.0)])
+    source = replace(SOURCE, steps=300, burn_in=50)
+    monkeypatch.setattr(calibrate, "SOURCE", source)
+    at = replace(source, gamma=10.0, step_constant=0.5)
+    rows = calibrate.run_resolution(tmp_path, at, 1, quiet=True)
+    assert [(row["gamma"], row["step_constant"]) for row in rows] == [(10.0, 0.5), (1.0, 0.2)]
+
+
+def test_the_early_setting_is_read_on_every_known_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate, "CASES", (SMALL,))
+    monkeypatch.setattr(calibrate, "GRID_LENGTH", {"chains": 2, "steps": 200, "burn_in": 50})
+    assert calibrate.main(["--early", "--quiet"], tmp_path) == 0
+    rows = records.read_csv(tmp_path / calibrate.EARLY, calibrate.GRID_COLUMNS)
+    asked = [(row["scale"], row["n_beta"], row["gamma"], row["step_constant"]) for row in rows]
+    assert asked == [(0.3, 100.0, 1.0, 0.2), (0.3, 100.0, 1.0, 0.5)]
+
+
+def test_the_source_settings_record_no_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(calibrate, "CASES", (SMALL,))
+    monkeypatch.setattr(calibrate, "SLOPPY", ())
+    assert calibrate.main(["--source-settings", "--json", "--quiet"], tmp_path) == 0
+    (network,) = json.loads(capsys.readouterr().out)["networks"]
+    assert {name: network[name] for name in asdict(SOURCE)} == asdict(SOURCE)
+    assert not (tmp_path / gate.PASSES).exists()
+
+
 def resolved(flat_share: float, share_of_known: float) -> Row:
     plain = dict.fromkeys(calibrate.RESOLUTION_COLUMNS, 1.0)
     shares = {"flat_share": flat_share, "share_of_known": share_of_known}
