@@ -336,11 +336,22 @@ def trajectory_figure(rows: Sequence[Row]) -> Any:
     top.set(ylabel="accuracy, %")
     top.set_title(size_words(size_of(rows[0])), fontsize=10)
     bottom.set(ylabel=COEFFICIENT, xlabel=STEPS_LABEL)
+    _cut_below_zero(bottom, [r["llc"] for r in rows], max(r["formula_paper"] for r in rows))
     for axes in (top, middle, bottom):
         axes.set_xscale("symlog", linthresh=float(steps[steps > 0].min(initial=steps.max())))
         axes.set_xlim(0, 1.1 * steps.max())
         canvas.legend(axes, loc="best")
     return figure
+
+
+def _cut_below_zero(axes: Any, readings: Sequence[float], top: float) -> None:
+    """Away from a minimum λ̂ is negative without bound; the axis ends at zero and says so."""
+    negative = sum(reading < 0 for reading in readings)
+    if not negative:
+        return
+    axes.set_ylim(0.0, 1.3 * top)
+    words = f"λ̂ is negative at {negative} of {len(readings)} looks, where w is no minimum"
+    axes.text(0.02, 0.9, words, transform=axes.transAxes, color=GREY, fontsize=8)
 
 
 def _line(axes: Any, x: Any, y: Sequence[float], mark: Mark, label: str) -> None:

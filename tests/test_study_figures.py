@@ -161,6 +161,15 @@ def test_settling_and_polish_name_what_moved(drawn: dict[str, Any]) -> None:
     assert {six(r["llc"] / r["formula_paper"]) for r in data.rows("polish.csv")} <= y
 
 
+def test_negative_readings_do_not_stretch_the_axis() -> None:
+    data = Made().change("trajectory.csv", lambda r: r["training_steps"] == 0, llc=-7e5)
+    bottom = study_figures.trajectory_figure(data.rows("trajectory.csv")).axes[2]
+    assert bottom.get_ylim()[0] == 0.0
+    said = [text.get_text() for text in bottom.texts]
+    negative = sum(r["llc"] < 0 for r in data.rows("trajectory.csv"))
+    assert any(f"negative at {negative} of " in words for words in said)
+
+
 def test_the_trajectory_is_drawn_in_order_of_steps() -> None:
     rows = Made().rows("trajectory.csv")[::-1]
     top, middle, bottom = study_figures.trajectory_figure(rows).axes
