@@ -58,8 +58,8 @@ GROUPS = {
 LATER = {  # first letters of an id -> why no rule answers it yet, and the command that will
     "E": ("answered by the width study", "python run_widths.py --study full"),
     "R06": ("answered by the width study", "python run_widths.py --study full"),
-    "R": ("answered by the unbiased referee", "python run_llc.py --study referee"),
-    "S": ("answered by the instruments", "python instruments.py"),
+    "R": ("answered by the unbiased referee", "not written yet"),
+    "S": ("answered by the instruments", "not written yet"),
 }
 
 

@@ -109,11 +109,12 @@ def check_modulus(q: int) -> None:
             f"modulus {q} is outside [{SMALLEST_PRIME}, {LARGEST_PRIME}], where float64 sums of "
             f"{DEPTH} products are exact and 1/2 exists; use one of {PRIMES}"
         )
-    if not _is_prime(q):
+    if not is_prime(q):
         raise ValueError(f"modulus {q} is not a prime, so GF(q) is no field; use one of {PRIMES}")
 
 
-def _is_prime(q: int) -> bool:
+def is_prime(q: int) -> bool:
+    """By trial division: moduli stay below 2²³."""
     return q >= 2 and all(q % divisor for divisor in range(2, isqrt(q) + 1))
 
 
@@ -432,7 +433,7 @@ def fourier_prime(p: int) -> int:
     """Largest allowed prime q = 1 mod 12p; ValueError if there is none."""
     top = LARGEST_PRIME - (LARGEST_PRIME - 1) % (12 * p)
     for q in range(top, SMALLEST_PRIME, -12 * p):
-        if _is_prime(q):
+        if is_prime(q):
             return q
     raise ValueError(f"no prime q = 1 mod {12 * p} up to {LARGEST_PRIME}; p = {p} is too large")
 
@@ -447,7 +448,7 @@ def _primitive_root_of_unity(order: int, q: int) -> int:
 
 def _waves(cosines: Array, p: int, per_frequency: int) -> tuple[Array, Array, Array]:
     """Unscaled u, v (K, p), W (p, K) looked up in a table of cos(2πi/12p), i = 0 ... 12p-1."""
-    if p < 3 or not _is_prime(p):
+    if p < 3 or not is_prime(p):
         raise ValueError(f"p = {p} must be an odd prime")
     if per_frequency == 4:  # φ, ψ, χ of each neuron in twelfths of a turn
         phases = [(0, 0, 0), (3, -3, 0), (0, 3, 3), (3, 0, 3)]

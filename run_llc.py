@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 
 import console
+import exact_rank
 import gate
 import jobs
 import measure
@@ -257,17 +258,12 @@ def _require_writable(folder: Path) -> None:
     probe.unlink(missing_ok=True)
 
 
-def is_prime(p: int) -> bool:
-    """By trial division: p is a few thousand at most."""
-    return p >= 2 and all(p % q for q in range(2, math.isqrt(p) + 1))
-
-
 # ---- measuring ---------------------------------------------------------------------------------
 
 
 def measured(name: str, checkpoint: Checkpoint, options: argparse.Namespace) -> dict[str, Any]:
     """The record of one network, from --out when the same one was made there before."""
-    if not (is_prime(checkpoint.p) or options.quiet):
+    if not (exact_rank.is_prime(checkpoint.p) or options.quiet):
         console.say(
             f"note: p = {checkpoint.p} is not prime: rank, bracket and readings mean the same, but "
             "exact Fourier solutions, which the paper's formula is about, are known for prime p"
@@ -362,7 +358,7 @@ def network_record(
     train_accuracy, held_out_accuracy = net.accuracy(w)
     return _provenance(checkpoint) | {
         "p": net.p,
-        "p_is_prime": is_prime(net.p),
+        "p_is_prime": exact_rank.is_prime(net.p),
         "K": net.K,
         "n": net.n,
         "d": net.n_params,

@@ -555,3 +555,19 @@ def test_fourier_refusals() -> None:
         fourier_network(5, 5)
     with pytest.raises(ValueError, match="too large"):
         fourier_prime(LARGEST_PRIME)
+
+
+def test_primes() -> None:
+    assert [p for p in range(-2, 30) if er.is_prime(p)] == [
+        2,
+        3,
+        5,
+        7,
+        11,
+        13,
+        17,
+        19,
+        23,
+        29,
+    ]
+    assert er.is_prime(97) and not er.is_prime(91) and not er.is_prime(49)

@@ -361,11 +361,6 @@ def test_p_need_not_be_prime_and_the_user_is_told_what_changes(run: Run, tmp_pat
     assert one_network(run("--checkpoint", path, "--json"))["network"]["p_is_prime"] is False
 
 
-def test_primes() -> None:
-    assert [p for p in range(-2, 30) if run_llc.is_prime(p)] == [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
-    assert run_llc.is_prime(97) and not run_llc.is_prime(91) and not run_llc.is_prime(49)
-
-
 # --- resuming -------------------------------------------------------------------------------
 
 
