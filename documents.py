@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import console
+import evidence
 import records
 import tables
 
@@ -33,8 +34,20 @@ class Entry:
     what: str
     command: str
     minutes: str
-    table: str = ""  # its columns stand in `tables`
+    table: str = ""  # its columns stand in `evidence.TABLES`
 
+
+# Tables of the width study: all come from one command.
+WIDTH_STUDY = {
+    "widths": "the perceptrons 784→width→width→10 on the 1,024 digits: training, curvatures, λ(c)",
+    "width_matched": "pairs of them at equal loss",
+    "width_linear": "linear regression under κ: the share of λ = d/2 that is read",
+    "width_hessian": "λ(c) of the full Hessian, by probes with a control variate and without",
+    "width_chains": "chains on them under κ and under a fixed gamma, beside the exact law",
+    "width_polish": "the networks of width 64 and 256 polished to a smaller loss",
+    "width_lazy": "a network of width 256 as its output is scaled by α: from rich to lazy",
+    "width_influence": "Bayesian influence of the digits on held-out ones, exact and sampled",
+}
 
 ENTRIES = (
     Entry(
@@ -105,7 +118,7 @@ ENTRIES = (
         "bench.json",
         "speeds as ratios within one run on one thread, with machine, BLAS and thread count",
         "make bench",
-        "5",
+        "13",
     ),
     Entry(
         "mnist1024.npz",
@@ -237,6 +250,24 @@ ENTRIES = (
         "1",
         "fourier",
     ),
+    *(
+        Entry(f"{table}.csv", what, evidence.COMMANDS[f"{table}.csv"], "170", table)
+        for table, what in WIDTH_STUDY.items()
+    ),
+    Entry(
+        "width_spectra.npz",
+        "curvatures (10,240,) float64, descending, of every perceptron whose whole spectrum was "
+        "computed, under its name in widths.csv",
+        evidence.COMMANDS["widths.csv"],
+        "170",
+    ),
+    Entry(
+        "peers.csv",
+        "devinterp 1.3.2 and this project on the same weights and settings, see tests/peers/",
+        evidence.COMMANDS["peers.csv"],
+        "30",
+        "peers",
+    ),
 )
 
 
@@ -254,9 +285,11 @@ def data_readme(data: Path = DATA) -> str:
     lines = [
         "# Data",
         "",
-        "Written by `python documents.py`; a test compares it with the files. Losses are L_n, the "
-        "mean over the pairs of half the squared centred error; λ, ranks and effective dimensions "
-        "are counts; weights have the network's own unit; times are minutes on two cores.",
+        "Written by `python documents.py`; a test compares it with the files. Losses are L_n: of "
+        "the quadratic networks the mean over the pairs of half the squared centred error, of the "
+        "perceptrons the mean over digits and outputs of the squared error. λ, ranks and effective "
+        "dimensions are counts; weights have the network's own unit; times are minutes on two "
+        "cores.",
     ]
     for entry in ENTRIES:
         mine = [name for name in files if Path(name).match(entry.pattern) and _depth(name, entry)]
@@ -282,7 +315,7 @@ def data_readme(data: Path = DATA) -> str:
 def _columns(entry: Entry) -> list[str]:
     if not entry.table:
         return []
-    columns = tables.TABLES[entry.table].items()
+    columns = evidence.TABLES[entry.table].items()
     escaped = ((name, kind.__name__, words.replace("|", "\\|")) for name, (kind, words) in columns)
     rows = [f"| {' | '.join(cells)} |" for cells in escaped]
     return ["| column | type | meaning |", "|---|---|---|", *rows, ""]

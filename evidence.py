@@ -6,7 +6,8 @@ rule names the files it reads; where one of them is missing the claim stays open
 Symbols
     size     (p, K); its networks differ by their seed alone
     s        standard deviation between the seeds of one size, pooled over the sizes
-    verdict  reproduced · differs · refuted · not comparable · open
+    verdict  reproduced · differs · refuted · answered (a question without a figure) ·
+             not comparable · open
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ import numpy as np
 
 import records
 import tables
+import width_tables
 
 Row = dict[str, Any]
 Size = tuple[int, int]
 Groups = Mapping[Size, Sequence[float]]
 
 REPRODUCED, DIFFERS, REFUTED = "reproduced", "differs", "refuted"
-NOT_COMPARABLE, OPEN = "not comparable", "open"
-VERDICTS = (REPRODUCED, DIFFERS, REFUTED, NOT_COMPARABLE, OPEN)
+ANSWERED, NOT_COMPARABLE, OPEN = "answered", "not comparable", "open"
+VERDICTS = (REPRODUCED, DIFFERS, REFUTED, ANSWERED, NOT_COMPARABLE, OPEN)
 
 STANDARD_ERRORS = 2.0  # ours and the source's figure are called equal within two of their errors
 TWO_DECIMALS = 0.005  # what is lost when a figure is printed with two decimals
@@ -60,7 +62,14 @@ COMMANDS = {
     "null.jsonl": "python calibrate.py --resolution",
     "equations.json": "python equations.py --json > data/equations.json",
     "bench.json": "python bench.py",
+    **{
+        f"{name}.csv": "python run_widths.py --study full --workers 2"
+        for name in width_tables.TABLES
+    },
+    "peers.csv": "runs/peers/bin/python tests/peers/devinterp_peer.py",
 }
+# Every table whose columns have a meaning written down, by name of the csv file.
+TABLES = tables.TABLES | width_tables.TABLES | {"peers": width_tables.PEERS}
 # The calibration's tables, as calibrate.py writes them; a test compares the two.
 GRID_COLUMNS: dict[str, type] = {
     **{"network": str},
@@ -84,6 +93,13 @@ CALIBRATION_TABLES = {
     "calibration_resolution.csv": RESOLUTION_COLUMNS,
 }
 CLAIM_COLUMNS = dict.fromkeys(("id", "source", "place", "claim", "value", "numbers"), str)
+
+
+def types(file: str) -> dict[str, type]:
+    """Column -> type of a csv file of data/, as `records.read_csv` takes it."""
+    if file in CALIBRATION_TABLES:
+        return CALIBRATION_TABLES[file]
+    return {name: kind for name, (kind, _) in TABLES[file.removesuffix(".csv")].items()}
 
 
 class NotEnough(ArithmeticError):
@@ -193,8 +209,7 @@ class Evidence:
     def _rows(self, file: str) -> list[Row]:
         path = self.data / file
         if file.endswith(".csv"):
-            types = CALIBRATION_TABLES.get(file) or tables.types(file.removesuffix(".csv"))
-            return records.read_csv(path, types)
+            return records.read_csv(path, types(file))
         if file.endswith(".jsonl"):
             return records.read_jsonl(path)[0]
         document = records.read_json(path)
@@ -315,6 +330,11 @@ def range_agrees(
 def verdict_if(holds: bool, otherwise: str = DIFFERS) -> str:
     """reproduced when the rule holds."""
     return REPRODUCED if holds else otherwise
+
+
+def judged(words: bool, figures: bool) -> str:
+    """refuted when a claim's words fail, differs when they hold and a figure does not agree."""
+    return REFUTED if not words else REPRODUCED if figures else DIFFERS
 
 
 # ---- words -------------------------------------------------------------------------------------

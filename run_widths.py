@@ -110,8 +110,9 @@ class Stage:
 TRAIN = {64: 15.0, 256: 45.0, 1024: 200.0}
 SPECTRUM = {64: 165.0, 256: 168.0, 1024: 175.0}
 CHOLESKY = {64: 85.0, 256: 88.0, 1024: 95.0}  # Gram matrix and three κ
-HESSIAN = {64: 60.0, 256: 300.0, 1024: 900.0}
+HESSIAN = {64: 60.0, 256: 120.0, 1024: 400.0}
 POLISH = {64: 40.0, 256: 150.0, 1024: 350.0}
+_KAPPAS_OF_THE_HESSIAN = {64: (1.0, 10.0, 100.0), 256: (1.0, 10.0), 1024: (1.0,)}  # for their cost
 CHAIN_STEP = {64: 0.012, 256: 0.045, 1024: 0.35}
 
 
@@ -133,19 +134,21 @@ class Plan:
             self._spectra("spectrum-first", "E01 E02 E03 E04 E07 E08 E19", self.first),
             self._matched("matched-first", "E09", self.first),
             self._linear(),
-            self._hessian(),
             self._chains("chains-narrow", "E10 E11 E13 E14 E15", self._narrow()),
-            self._polish("polish", "E16", (64, 256)),
-            self._chains("chains-polished", "E16", self._polished()),
             self._train("train-later", "E05 E06", self.later),
-            self._spectra("spectrum-later", "E01 E02 E03 E04 E07 E08 E19", self.later),
-            self._matched("matched-later", "E09", self.later),
-            self._lazy(),
+            self._spectra("spectrum-later", "E01 E02 E03 E04 E07 E08 E19", self._sampled_later()),
+            self._at_kappas("kappas-later", "E01 E02 E03 E07 E08", self.later),
+            self._hessian("hessian", (64, 256)),
             self._influence(),
-            self._sampled_influence(),
+            self._polish("polish", (64,)),
+            self._chains("chains-polished", "E16", self._polished()),
             self._chains("chains-wide", "E10 E11", self._wide()),
+            self._hessian("hessian-wide", (1024,)),
+            self._lazy(),
+            self._sampled_influence(),
             self._chains("chains-seeds", "E11", self._seeds()),
-            self._polish("polish-wide", "E16", (1024,)),
+            self._matched("matched-later", "E09", self._later_of("source-like")),
+            self._polish("polish-wide", (256,)),
         ]
 
     def _weights(self, *networks: Network, step: str = width_networks.LAST) -> tuple[Path, ...]:
@@ -170,6 +173,20 @@ class Plan:
         ]
         return Stage(name, answers, "widths", width_study.spectrum, tuple(cells))
 
+    def _at_kappas(
+        self, name: str, answers: str, pairs: Sequence[tuple[Network, Network]]
+    ) -> Stage:
+        """All of the pairs' networks but those whose whole spectrum is computed for their chains."""
+        spectra = self._networks(self._sampled_later())
+        cells = [
+            Cell(
+                n.name, (self.folder, n), n.columns(), CHOLESKY[n.width], READING, self._weights(n)
+            )
+            for n in self._networks(pairs)
+            if n not in spectra
+        ]
+        return Stage(name, answers, "widths", width_study.at_kappas, tuple(cells))
+
     def _matched(self, name: str, answers: str, pairs: Sequence[tuple[Network, Network]]) -> Stage:
         cells = [
             Cell(
@@ -192,11 +209,19 @@ class Plan:
         ]
         return Stage("linear", "E12 E13", "width_linear", width_chains.linear, tuple(cells))
 
-    def _hessian(self) -> Stage:
+    def _hessian(self, name: str, widths: tuple[int, ...]) -> Stage:
+        """The full Hessian's products cost most at width 1024: there µP alone, as in the source."""
         cells = []
         for network in self._networks(self.telling):
             wide = network.width == 1024
-            arguments = (self.folder, network, (1.0, 10.0) if wide else (1.0, 10.0, 100.0), wide)
+            if network.width not in widths or (wide and network.condition == "ntk"):
+                continue
+            arguments = (
+                self.folder,
+                network,
+                (1.0, 10.0, 100.0)[: 3 if network.width == 64 else 2],
+                wide,
+            )
             cells.append(
                 Cell(
                     network.name,
@@ -207,7 +232,7 @@ class Plan:
                     self._weights(network),
                 )
             )
-        return Stage("hessian", "R06 E11", "width_hessian", width_study.hessian, tuple(cells))
+        return Stage(name, "R06 E11", "width_hessian", width_study.hessian, tuple(cells))
 
     def _chains(self, name: str, answers: str, plan: Iterable[tuple[Network, Setting]]) -> Stage:
         cells = []
@@ -233,52 +258,58 @@ class Plan:
         for network in self._networks(self.telling):
             if network.width == 1024:
                 continue
-            for kappa in (1.0, 10.0):
-                lengths = 12.0 if (network.width, kappa) == (256, 10.0) else 20.0  # for its cost
-                yield network, Setting("plain", kappa, lengths=lengths)
-                yield network, Setting("plain", kappa, n_beta_factor=100.0, lengths=lengths)
-                yield network, Setting("rmsprop", kappa, lengths=lengths)
-                if network.condition == "mup":  # the rates of NTK are equal: nothing to inherit
-                    yield network, Setting("inherited", kappa, lengths=lengths)
+            mup = network.condition == "mup"  # the rates of NTK are equal: nothing to inherit
+            for kappa, more in _at_both_kappas(network):
+                yield network, Setting("plain", kappa, **more)
+                yield network, Setting("rmsprop", kappa, **more)
+                if mup:
+                    yield network, Setting("inherited", kappa, **more)
+            yield network, Setting("plain", 1.0, n_beta_factor=100.0)
             yield network, Setting("plain", gamma=width_study.FIXED_GAMMA)
-            if network.condition == "mup":
+            if mup:
                 yield network, Setting("inherited", gamma=width_study.FIXED_GAMMA)
             if network.width == 64:
-                yield network, Setting("plain", 100.0, chains=2, lengths=10.0)
                 for k in (4.0, 16.0, 64.0):
-                    short = {"chains": 2, "lengths": 12.0}
-                    yield network, Setting("plain", 1.0, step_divisor=k, **short)  # type: ignore[arg-type]
+                    yield (
+                        network,
+                        Setting("plain", 1.0, step_divisor=k, chains=2, lengths=10.0, discarded=3.0),
+                    )
 
     def _polished(self) -> Iterator[tuple[Network, Setting]]:
         for network in self._networks(self.telling):
-            if network.width < 1024:
+            if network.width == 64:
                 yield network, Setting("plain", 1.0, weights=width_networks.POLISHED)
 
     def _wide(self) -> Iterator[tuple[Network, Setting]]:
-        """Width 1024, seed 0, two chains: what the source compares at its µP network."""
+        """Width 1024, seed 0, two chains, as long as they can be afforded; RMSProp at µP."""
         for network in self._networks(self.telling):
             if network.width < 1024:
                 continue
-            yield network, Setting("plain", 1.0, chains=2)
-            yield network, Setting("plain", 10.0, chains=2, lengths=12.0)
-            yield network, Setting("rmsprop", 1.0, chains=2)
-            yield network, Setting("plain", gamma=width_study.FIXED_GAMMA, chains=2)
-            if network.condition == "ntk":
-                yield network, Setting("plain", 1.0, n_beta_factor=100.0, chains=2)
-            else:
-                yield network, Setting("rmsprop", 10.0, chains=2, lengths=12.0)
-                yield network, Setting("inherited", gamma=width_study.FIXED_GAMMA, chains=2)
+            yield network, Setting("plain", 1.0, chains=2, lengths=16.0)
+            if network.condition == "mup":
+                yield network, Setting("plain", 10.0, chains=2, lengths=9.0, discarded=3.0)
+                yield network, Setting("rmsprop", 1.0, chains=2, lengths=12.0)
+            else:  # s = 0.5: the law knows the step
+                short = {"chains": 2, "lengths": 9.0, "discarded": 3.0}
+                yield network, Setting("plain", 10.0, step_divisor=0.4, **short)  # type: ignore[arg-type]
+            yield network, Setting("plain", gamma=width_study.FIXED_GAMMA, chains=2, lengths=12.0)
+
+    def _later_of(self, rates: str) -> list[tuple[Network, Network]]:
+        return [both for both in self.later if self.named[both] == rates]
+
+    def _sampled_later(self) -> list[tuple[Network, Network]]:
+        """Whose chains run, seeds 1 and 2: their law needs every curvature."""
+        return [both for both in self._later_of("source-like") if both[0].width < 1024]
 
     def _seeds(self) -> Iterator[tuple[Network, Setting]]:
         """Seeds 1 and 2 at widths 64 and 256: κ = 1 and 10, plain, and RMSProp at κ = 1."""
-        later = [both for both in self.later if self.named[both] == "source-like"]
-        for network in self._networks(later):
-            if network.width < 1024:
-                yield network, Setting("plain", 1.0)
-                yield network, Setting("plain", 10.0, chains=2)
-                yield network, Setting("rmsprop", 1.0)
+        for network in self._networks(self._sampled_later()):
+            for kappa, more in _at_both_kappas(network):
+                yield network, Setting("plain", kappa, **more)
+                if kappa == 1.0:
+                    yield network, Setting("rmsprop", kappa, **more)
 
-    def _polish(self, name: str, answers: str, widths: tuple[int, ...]) -> Stage:
+    def _polish(self, name: str, widths: tuple[int, ...]) -> Stage:
         cells = [
             Cell(
                 n.name,
@@ -291,10 +322,10 @@ class Plan:
             for n in self._networks(self.telling)
             if n.width in widths
         ]
-        return Stage(name, answers, "width_polish", width_study.polish, tuple(cells))
+        return Stage(name, "E16", "width_polish", width_study.polish, tuple(cells))
 
     def _lazy(self) -> Stage:
-        plan = [(alpha, 1) for alpha in width_extensions.ALPHAS] + [(10.0, 2), (100.0, 2)]
+        plan = [(alpha, 1) for alpha in width_extensions.ALPHAS] + [(100.0, 2)]
         cells = [
             Cell(f"a{a:g}_p{p}", (a, p), {}, TRAIN[256] + SPECTRUM[256], EXTENDING) for a, p in plan
         ]
@@ -318,9 +349,9 @@ class Plan:
         cells = []
         for c in width_networks.CONDITIONS:
             for kappa, factor, lengths in (
-                (1.0, 1.0, 250.0),
-                (1.0, 100.0, 250.0),
-                (10.0, 1.0, 50.0),
+                (1.0, 1.0, 50.0),
+                (1.0, 100.0, 50.0),
+                (10.0, 1.0, 12.0),
             ):
                 tau = KappaProtocol(kappa, 1.0).relaxation_time
                 cells.append(
@@ -334,6 +365,13 @@ class Plan:
                 )
         work = width_extensions.sampled_influence
         return Stage("influence-sampled", "E18", "width_influence", work, tuple(cells))
+
+
+def _at_both_kappas(network: Network) -> list[tuple[float, dict[str, Any]]]:
+    """κ = 1 and 10 with as many chains as a width can afford; 5.5 times the steps at κ = 10."""
+    if network.width == 64:
+        return [(1.0, {}), (10.0, {"chains": 2})]
+    return [(1.0, {"lengths": 16.0}), (10.0, {"chains": 2, "lengths": 10.0})]
 
 
 # ---- running -----------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from width_networks import Condition, Network
 Array = NDArray[np.float64]
 Row = dict[str, Any]
 
-ALPHAS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+ALPHAS = (1.0, 10.0, 100.0, 1000.0)
 LAZY_WIDTH, LAZY_RATE, LAZY_DECADES = 256, 1e-3, range(9)
 INFLUENCE_WIDTH, TRAINED_ON, DIGITS = 64, 896, 1024
 INFLUENCE_KAPPAS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)

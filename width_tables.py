@@ -194,6 +194,33 @@ INFLUENCE: Table = (
     | OUTCOME
 )
 
+# Written by tests/peers/devinterp_peer.py, which runs by hand and is no stage of the study.
+PEERS: Table = {
+    "case": (str, "p<p>: a grokked network; <condition>64_k<κ>: a perceptron of width 64"),
+    "rule": (str, "plain or rmsprop, the same on both sides"),
+    "peer": (str, "the other sampler and its version"),
+    "torch": (str, "version of the torch it ran on"),
+    "d": (int, "weights"),
+    "chains": (int, "independent chains, the same number on both sides"),
+    "steps": (int, "steps per chain, burn-in included"),
+    "burn_in": (int, "first steps, not averaged"),
+    "n_beta": (float, "number of points × inverse temperature"),
+    "gamma": (float, "strength of the spring to w*"),
+    "kappa": (float, "n_beta·h_max/gamma"),
+    "step": (float, "ε, the peer's lr"),
+    "ours": (float, "λ̂ of this project's chains"),
+    "ours_error": (float, "standard error of it"),
+    "theirs": (float, "λ̂ as the peer reports it"),
+    "theirs_error": (float, "standard error of it, from the peer's losses by our estimator"),
+    "z_difference": (float, "(ours − theirs)/√(ours_error² + theirs_error²)"),
+    "law": (float, "reading the law of plain SGLD predicts (E10); empty for rmsprop"),
+    "law_sd": (float, "standard deviation of that reading"),
+    "slope_shift": (float, "what the gradient at w* adds to it (E30)"),
+    "ms_ours": (float, "wall time of a step of all chains, ours, ms"),
+    "ms_theirs": (float, "the same of the peer"),
+    "ratio": (float, "ms_theirs/ms_ours"),
+}
+
 TABLES: dict[str, Table] = {
     "widths": NETWORK | TRAINED | SPECTRUM | OUTCOME,
     "width_matched": MATCHED,

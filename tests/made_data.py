@@ -17,6 +17,7 @@ import evidence
 import records
 import tables
 import theory
+from tests import made_widths
 
 Row = dict[str, Any]
 
@@ -386,6 +387,7 @@ def files() -> dict[str, Any]:
         "null.jsonl": nulls(),
         "equations.json": [e08],
         "bench.json": {"summary": [floor]},
+        **made_widths.files(),
     }
 
 
@@ -400,9 +402,7 @@ def write(folder: Path) -> Path:
     source = {evidence.AT_SOURCE: whole("llc", TABLES["llc"]())}
     for name, content in (files() | source).items():
         if name.endswith(".csv"):
-            stem = name.removesuffix(".csv")
-            columns = evidence.CALIBRATION_TABLES.get(name) or tables.types(stem)
-            records.write_csv(folder / name, columns, content)
+            records.write_csv(folder / name, evidence.types(name), content)
         elif name.endswith(".jsonl"):
             records.write_jsonl(folder / name, content)
         else:

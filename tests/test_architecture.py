@@ -65,6 +65,8 @@ FLOORS: dict[str, tuple[int, frozenset[str]]] = {
     "reading_rules": (3, NUMPY),
     "known_rules": (3, NUMPY),
     "spectrum_rules": (3, NUMPY),
+    "width_rules": (3, NUMPY),
+    "width_chain_rules": (3, NUMPY),
     "report": (3, NUMPY),
     "bench": (4, SCRIPT | {"threadpoolctl", "tests"}),  # the oracles of the tests are its rivals
     "calibrate": (4, SCRIPT),
