@@ -29,22 +29,26 @@ import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 import console
 import curvature
+import digits
+import effective_dimension
 import exact_rank
 import records
 import sgld
 import theory
+from mlp import MLP
 from qnet import QuadraticNetwork, modular_pairs
 from tests import oracles
 
 Array = NDArray[np.float64]
 Work = Callable[[], object]
+Result = TypeVar("Result")
 
 OUTPUT = Path(__file__).parent / "data" / "bench.json"
 CHAINS = 4
@@ -52,6 +56,8 @@ ROUNDS = 15
 STEP_CONSTANT, GAMMA, N_BETA = 0.2, 1.0, 1e4  # the source's settings
 WORKER_STEPS = 10_000  # the source's chain length: starting the processes is part of the price
 SECONDS = 0.1  # processor time of one turn, about
+KAPPAS = (10, 100)
+PROBES, PROBE_ERROR = 8, 1e-3  # the source's number; dimensions CG may leave in each, as the study
 
 
 class Size(NamedTuple):
@@ -98,6 +104,13 @@ def take_turns(
             work()
             seconds[name].append(clock() - started)
     return seconds
+
+
+def timed(work: Callable[[], Result]) -> tuple[Result, float]:
+    """What a work gives, and the processor seconds it took."""
+    started = time.process_time()
+    result = work()
+    return result, time.process_time() - started
 
 
 def median_ratio(above: list[float], below: list[float]) -> float:
@@ -279,6 +292,61 @@ def certified_rank(sizes: tuple[Size, ...] = (LARGE, WIDE)) -> list[Figure]:
     return [*figures, Figure(what, ratio, 1.0, False, {**sizes[0]._asdict(), **seconds})]
 
 
+def perceptron_curvatures(width: int = 1024, n: int = 1024) -> list[Figure]:
+    """A perceptron of the width study: Gram matrix, λ(c) by Cholesky and by probes, spectrum.
+
+    At the initial weights of seed 0, which cost no training; conjugate gradients take about as many
+    steps after it. Each κ by Cholesky is charged with the whole Gram matrix.
+    """
+    net = MLP(*digits.load(n), [width, width])
+    w = net.initial_weights(0)
+    where, size = f"w={width}, n={n}", {"width": width, "n": n, "d": net.n_params}
+    gram, seconds = timed(partial(net.gram, w))
+    h_max = net.hessian_scale * curvature.top_eigenvalue(gram)
+    figures = [Figure(f"seconds of a Gram matrix, {where}", seconds, 15.0, True, {**size})]
+    for kappa in KAPPAS:
+        taken = {"gram": seconds, **_both_ways(net, w, gram, h_max / kappa)}
+        ratio = taken["probes"] / (taken["gram"] + taken["cholesky"])
+        what = f"{PROBES} probes over Gram matrix and Cholesky at κ = {kappa}, {where}"
+        figures.append(Figure(what, ratio, 1.0, False, {**size, **taken}))
+    del gram
+    taken = _whole_spectrum(net, w)
+    what = f"seconds of a whole spectrum, {where}"
+    figures.append(Figure(what, taken["seconds"], 240.0, True, {**size, **taken}))
+    what = f"GiB at the peak of a whole spectrum, {where}"
+    return [*figures, Figure(what, taken["peak_bytes"] / 2**30, 3.0, True, {**size, **taken})]
+
+
+def _both_ways(net: MLP, w: Array, gram: Array, c: float) -> dict[str, float]:
+    """λ(c) of one Gauss-Newton matrix and the seconds it took, exactly and by probes with CG."""
+    product = effective_dimension.operator(net.n_params, partial(net.gauss_newton_product, w))
+    by_cholesky = effective_dimension.cholesky_effective_dimension
+    exact, cholesky = timed(partial(by_cholesky, gram, net.hessian_scale, c))
+    by_probes = curvature.hutchinson_effective_dimension
+    (probed, error), probes = timed(
+        partial(by_probes, product, c, probes=PROBES, seed=0, tolerance=PROBE_ERROR)
+    )
+    return {
+        "cholesky": cholesky,
+        "probes": probes,
+        "exact": exact,
+        "probed": probed,
+        "standard_error": error,
+    }
+
+
+def _whole_spectrum(net: MLP, w: Array) -> dict[str, float]:
+    """Seconds and peak memory of all curvatures, in one run: few allocations are quickly traced."""
+    seconds: dict[str, list[float]] = {}
+
+    def spectrum() -> None:
+        gram = effective_dimension.gram_matrix(net, w, "eigenvalues")
+        effective_dimension.curvatures_of_gram(gram, net.hessian_scale)
+
+    peak = _peak(lambda: seconds.update(take_turns({"spectrum": spectrum}, 1)))
+    return {"seconds": seconds["spectrum"][0], "peak_bytes": peak}
+
+
 def _peak(work: Work) -> int:
     """Bytes that numpy and Python hold at most while the work runs."""
     tracemalloc.start()
@@ -303,6 +371,7 @@ SECTIONS: dict[str, Callable[[], list[Figure]]] = {
     "two_workers": two_workers,
     "gram_memory": gram_memory,
     "certified_rank": certified_rank,
+    "perceptron_curvatures": perceptron_curvatures,
 }
 
 

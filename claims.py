@@ -137,10 +137,10 @@ def markdown(entries: Sequence[dict[str, Any]]) -> str:
         "verdict follows from a rule;",
         "the rules are at the end. Those on grokked networks were committed before the networks "
         "were measured. The calibration",
-        "grid (K13) and the null networks (K14) were measured before their rules were committed. The rules "
-        "of the width study were",
-        "committed before its tables were written; its networks of width 64, seed 0, had been read "
-        "in rehearsals.",
+        "grid (K13) and the null networks (K14) were measured before their rules were committed. "
+        "The rules of the width study",
+        "were committed before its tables were written; its networks of width 64, seed 0, had been "
+        "read in rehearsals.",
         "",
         "| verdict | claims |",
         "|---|---|",

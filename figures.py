@@ -1,7 +1,7 @@
 """Every plot: `python figures.py` writes figures/*.png from the files in data/.
 
-What is drawn from the tables of the studies is in study_figures, the style in canvas. A figure
-whose files are not there is left out, with the command that makes them.
+What is drawn from the tables of the studies is in study_figures and width_figures, the style in
+canvas. A figure whose files are not there is left out, with the command that makes them.
 
 Symbols and shapes
     h   (r,) curvatures of J counted in the rank r, descending: loss per squared weight
@@ -28,6 +28,8 @@ import gate
 import measure
 import records
 import study_figures
+import width_figures
+import width_tables
 from evidence import Evidence, NotEnough, Row
 from qnet import QuadraticNetwork
 from records import PathLike
@@ -226,6 +228,14 @@ def draw_studies(data: Path, out: Path, quiet: bool = False) -> list[Path]:
     return written
 
 
+def draw_widths(data: Path, out: Path) -> list[Path]:
+    """Draw what the tables and spectra of the width study allow into `out`; the files written."""
+    found, kept = Evidence(data), data / "width_spectra.npz"
+    tables = {name: f"{name}.csv" for name in width_tables.TABLES}
+    rows = {name: found.rows(file) for name, file in tables.items() if found.has(file)}
+    return width_figures.draw(out, rows, records.read_npz(kept) if kept.exists() else {})
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Draw every figure."""
     parser = console.Arguments(description="Draw every figure from the files in data/.")
@@ -240,7 +250,8 @@ def main(arguments: list[str] | None = None) -> int:
     spectra = [read_spectrum(name, options.data, options.quiet) for name in names]
     path = options.out / "spectra.png"
     spectrum_figure(spectra, resolution_used(options.data), path)
-    for drawn in (path, *draw_studies(options.data, options.out, options.quiet)):
+    studies = draw_studies(options.data, options.out, options.quiet)
+    for drawn in (path, *studies, *draw_widths(options.data, options.out)):
         print(drawn)
     return 0
 

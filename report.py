@@ -20,7 +20,7 @@ from evidence import AT_SOURCE, COMMANDS, OPEN, VERDICTS, Evidence, Row, setting
 Cell = str | Callable[[Row], Any]
 Column = tuple[str, Cell, str]  # heading, column of the row or how to get it, format
 
-SIGNS = dict(zip(VERDICTS, "✓≠✗–○", strict=True))  # told apart without colour
+SIGNS = dict(zip(VERDICTS, "✓≠✗•–○", strict=True))  # told apart without colour
 STYLE = """
 :root { color-scheme: light; }
 body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff;

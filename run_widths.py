@@ -112,7 +112,7 @@ SPECTRUM = {64: 165.0, 256: 168.0, 1024: 175.0}
 CHOLESKY = {64: 85.0, 256: 88.0, 1024: 95.0}  # Gram matrix and three κ
 HESSIAN = {64: 60.0, 256: 120.0, 1024: 400.0}
 POLISH = {64: 40.0, 256: 150.0, 1024: 350.0}
-_KAPPAS_OF_THE_HESSIAN = {64: (1.0, 10.0, 100.0), 256: (1.0, 10.0), 1024: (1.0,)}  # for their cost
+HESSIAN_KAPPAS = {64: (1.0, 10.0, 100.0), 256: (1.0, 10.0), 1024: (1.0,)}  # for their cost
 CHAIN_STEP = {64: 0.012, 256: 0.045, 1024: 0.35}
 
 
@@ -136,7 +136,7 @@ class Plan:
             self._linear(),
             self._chains("chains-narrow", "E10 E11 E13 E14 E15", self._narrow()),
             self._train("train-later", "E05 E06", self.later),
-            self._spectra("spectrum-later", "E01 E02 E03 E04 E07 E08 E19", self._sampled_later()),
+            self._spectra("spectrum-later", "E01 E02 E03 E04 E07 E08 E19", self._telling_later()),
             self._at_kappas("kappas-later", "E01 E02 E03 E07 E08", self.later),
             self._hessian("hessian", (64, 256)),
             self._influence(),
@@ -147,7 +147,7 @@ class Plan:
             self._lazy(),
             self._sampled_influence(),
             self._chains("chains-seeds", "E11", self._seeds()),
-            self._matched("matched-later", "E09", self._later_of("source-like")),
+            self._matched("matched-later", "E09", self._telling_later()),
             self._polish("polish-wide", (256,)),
         ]
 
@@ -176,8 +176,8 @@ class Plan:
     def _at_kappas(
         self, name: str, answers: str, pairs: Sequence[tuple[Network, Network]]
     ) -> Stage:
-        """All of the pairs' networks but those whose whole spectrum is computed for their chains."""
-        spectra = self._networks(self._sampled_later())
+        """The pairs' networks, but those whose whole spectrum is computed for their chains."""
+        spectra = self._networks(self._telling_later())
         cells = [
             Cell(
                 n.name, (self.folder, n), n.columns(), CHOLESKY[n.width], READING, self._weights(n)
@@ -272,7 +272,9 @@ class Plan:
                 for k in (4.0, 16.0, 64.0):
                     yield (
                         network,
-                        Setting("plain", 1.0, step_divisor=k, chains=2, lengths=10.0, discarded=3.0),
+                        Setting(
+                            "plain", 1.0, step_divisor=k, chains=2, lengths=10.0, discarded=3.0
+                        ),
                     )
 
     def _polished(self) -> Iterator[tuple[Network, Setting]]:
@@ -294,16 +296,15 @@ class Plan:
                 yield network, Setting("plain", 10.0, step_divisor=0.4, **short)  # type: ignore[arg-type]
             yield network, Setting("plain", gamma=width_study.FIXED_GAMMA, chains=2, lengths=12.0)
 
-    def _later_of(self, rates: str) -> list[tuple[Network, Network]]:
-        return [both for both in self.later if self.named[both] == rates]
-
-    def _sampled_later(self) -> list[tuple[Network, Network]]:
-        """Whose chains run, seeds 1 and 2: their law needs every curvature."""
-        return [both for both in self._later_of("source-like") if both[0].width < 1024]
+    def _telling_later(self) -> list[tuple[Network, Network]]:
+        """Seeds 1 and 2 at the source-like rates: a whole spectrum each, for chains and pairs."""
+        return [both for both in self.later if self.named[both] == "source-like"]
 
     def _seeds(self) -> Iterator[tuple[Network, Setting]]:
         """Seeds 1 and 2 at widths 64 and 256: κ = 1 and 10, plain, and RMSProp at κ = 1."""
-        for network in self._networks(self._sampled_later()):
+        for network in self._networks(self._telling_later()):
+            if network.width == 1024:
+                continue
             for kappa, more in _at_both_kappas(network):
                 yield network, Setting("plain", kappa, **more)
                 if kappa == 1.0:
@@ -333,13 +334,7 @@ class Plan:
 
     def _influence(self) -> Stage:
         cells = [
-            Cell(
-                f"exact_{c}",
-                (self.folder, c),
-                {},
-                200.0,
-                EXTENDING,
-            )
+            Cell(f"exact_{c}", (self.folder, c), {}, 200.0, EXTENDING)
             for c in width_networks.CONDITIONS
         ]
         work = width_extensions.influence

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import canvas
 import theory
-from width_networks import CONDITIONS, NAMES, PAIRS, WIDTHS
+from width_networks import CONDITIONS, NAMES, PAIRS, WIDTHS, ratios
 from width_tables import KAPPAS
 
 Array = NDArray[np.float64]
@@ -50,30 +50,13 @@ def quick_figure(rows: Rows) -> Any:
     return figure
 
 
-def ratios(rows: Rows, rates: str, kappa: int) -> dict[int, list[float]]:
-    """µP/NTK of λ(c) at κ per width, one value per seed that has both networks."""
-    found: dict[int, list[float]] = {}
-    value = {
-        (r["condition"], r["width"], r["base_rate"], r["seed"]): r.get(f"dimension_{kappa}")
-        for r in rows
-    }
-    ntk_rate, mup_rate = (PAIRS[rates][c] for c in CONDITIONS)
-    for condition, width, rate, seed in value:
-        if (condition, rate) != ("mup", mup_rate):
-            continue
-        mup, ntk = value["mup", width, rate, seed], value.get(("ntk", width, ntk_rate, seed))
-        if mup and ntk:
-            found.setdefault(width, []).append(mup / ntk)
-    return {width: found[width] for width in sorted(found)}
-
-
 def ratio_figure(rows: Rows) -> Any:
     """µP/NTK against the width, a line per κ, a panel per pair of rates."""
     figure = canvas.empty_figure(canvas.PAGE)
     for index, rates in enumerate(PAIRS, start=1):
         axes = canvas.panel(figure, 1, len(PAIRS), index)
         for kappa, mark in zip(KAPPAS, canvas.MARKS, strict=False):
-            found = ratios(rows, rates, kappa)
+            found = ratios(rows, rates, f"dimension_{kappa}")
             means = [np.mean(values) for values in found.values()]
             axes.plot(
                 list(found), means, color=mark.colour, linestyle=mark.dashes, label=f"κ = {kappa}"

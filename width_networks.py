@@ -13,6 +13,7 @@ Symbols: w weights (d,), h curvatures (m,) descending, n examples, λ effective 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -104,6 +105,22 @@ def all_pairs() -> list[tuple[str, tuple[Network, Network]]]:
 def all_networks() -> list[Network]:
     """Every network once, in the order of the pairs."""
     return list(dict.fromkeys(network for _, both in all_pairs() for network in both))
+
+
+def ratios(rows: Iterable[Mapping[str, Any]], rates: str, column: str) -> dict[int, list[float]]:
+    """µP over NTK of a column, by width: a value for every seed of which both have one."""
+    value = {
+        (r["condition"], r["base_rate"], r["width"], r["seed"]): r[column]
+        for r in rows
+        if r.get(column)
+    }
+    ntk_rate, mup_rate = (PAIRS[rates][c] for c in CONDITIONS)
+    found: dict[int, list[float]] = {}
+    for (condition, rate, width, seed), above in value.items():
+        below = value.get(("ntk", ntk_rate, width, seed))
+        if (condition, rate) == ("mup", mup_rate) and below:
+            found.setdefault(width, []).append(above / below)
+    return dict(sorted(found.items()))
 
 
 # ---- files -------------------------------------------------------------------------------------

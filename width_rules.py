@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+import width_networks
 from evidence import (
     ANSWERED,
     Answer,
@@ -47,39 +48,25 @@ STUDY = "widths.csv"
 
 def by_width(data: Evidence, condition: str, column: str, rates: str = "source-like") -> ByWidth:
     """A column of widths.csv for one condition at one choice of base rates, every seed."""
-    rate = PAIRS[rates][condition]
-    rows = [
-        r
-        for r in data.usable(STUDY, column)
-        if (r["condition"], r["base_rate"]) == (condition, rate)
-    ]
-    return _by_width(rows, column, f"{NAMES[condition]} at base rate {rate:g}")
+    kind = (condition, PAIRS[rates][condition])
+    found: ByWidth = {width: [] for width in WIDTHS}
+    for r in data.usable(STUDY, column):
+        if (r["condition"], r["base_rate"]) == kind:
+            found[r["width"]].append(float(r[column]))
+    return _complete(found, f"{column} of {NAMES[condition]} at {rates} rates")
 
 
-def ratios(
-    data: Evidence,
-    column: str,
-    rates: str = "source-like",
-    file: str = STUDY,
-) -> ByWidth:
+def ratios(data: Evidence, column: str, rates: str = "source-like", file: str = STUDY) -> ByWidth:
     """µP over NTK of a column, for every seed that has both."""
     rows = data.usable(file, column)
-    if file != STUDY:
-        rows = [r for r in rows if r["pair"] == rates]
-    value = {(r["condition"], r["base_rate"], r["width"], r["seed"]): r[column] for r in rows}
-    ntk, mup = (PAIRS[rates][c] for c in CONDITIONS)
-    found = [
-        {"width": width, "ratio": above / value["ntk", ntk, width, seed]}
-        for (condition, rate, width, seed), above in value.items()
-        if (condition, rate) == ("mup", mup) and ("ntk", ntk, width, seed) in value
-    ]
-    return _by_width(found, "ratio", f"the pair at {rates} rates")
+    mine = rows if file == STUDY else [r for r in rows if r["pair"] == rates]
+    found = width_networks.ratios(mine, rates, column)
+    return _complete(found, f"{column} at {rates} rates")
 
 
-def _by_width(rows: Sequence[Mapping[str, Any]], column: str, of: str) -> ByWidth:
-    found = {width: [float(r[column]) for r in rows if r["width"] == width] for width in WIDTHS}
-    if missing := [width for width, values in found.items() if not values]:
-        raise NotEnough(f"no value of {column} at width {missing[0]} for {of}")
+def _complete(found: ByWidth, what: str) -> ByWidth:
+    if missing := [width for width in WIDTHS if not found.get(width)]:
+        raise NotEnough(f"no value of {what} at width {missing[0]}")
     return found
 
 

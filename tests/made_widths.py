@@ -154,7 +154,8 @@ def linear() -> list[Row]:
 def hessian() -> list[Row]:
     """width_hessian.csv at κ = 1 and 10."""
     rows = []
-    for condition, value in (("ntk", 12.3), ("mup", 12.0)):
+    for condition in width_networks.CONDITIONS:
+        value = 12.3 if condition == "ntk" else 12.0
         n = Network(condition, 64, PAIRS["source-like"][condition], 0)
         for kappa in (1.0, 10.0):
             read = {"gauss_newton": value, "full": value, "plain": value, "error_formula": 0.57}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,14 @@ import numpy as np
 import pytest
 
 import bench
+import digits
 import records
 import sgld
+import width_networks
+import width_study
+import width_tables
 from bench import Figure, Size
+from mlp import MLP
 from tests import oracles
 
 TINY = Size(3, 2, 6)
@@ -59,6 +65,35 @@ def test_a_certified_rank_is_timed_beside_the_svd(quick: None) -> None:
     assert first.what == "seconds of a certified rank, p=3, K=2, n=6" and first.limit == 20.0
     assert memory.details["peak_bytes"] == memory.ratio * 2**30
     assert ratio.ratio == ratio.details["svd"] / ratio.details["rank"] and not ratio.at_most
+
+
+def test_a_perceptrons_curvatures_are_timed_exactly_and_by_probes() -> None:
+    gram, *ratios, spectrum, memory = bench.perceptron_curvatures(width=3, n=20)
+    assert gram.what == "seconds of a Gram matrix, w=3, n=20" and gram.limit == 15.0
+    net = MLP(*digits.load(20), [3, 3])
+    s = np.linalg.svd(net.jacobian(net.initial_weights(0)), compute_uv=False)
+    h = net.hessian_scale * s**2
+    for figure, kappa in zip(ratios, bench.KAPPAS, strict=True):
+        assert f"κ = {kappa}" in figure.what and not figure.at_most and figure.limit == 1.0
+        found = figure.details
+        assert figure.ratio == found["probes"] / (found["gram"] + found["cholesky"])
+        # h_max by Lanczos at 1e-8, Cholesky at m·eps·kappa: far below 1e-6 of the value.
+        exact = 0.5 * np.sum(h / (h + h[0] / kappa))
+        assert found["exact"] == pytest.approx(exact, rel=1e-6)
+        # Another resolution would be another value.
+        assert found["exact"] != pytest.approx(0.5 * np.sum(h / (h + h[0])), rel=1e-2)
+        # Both sides read one matrix: 5 standard errors, whose own spread from 8 probes is 27 %.
+        assert abs(found["probed"] - exact) < 5 * found["standard_error"]
+    assert spectrum.limit == 240.0 and spectrum.ratio == spectrum.details["seconds"] > 0
+    # It cannot do with less than the Gram matrix.
+    assert memory.ratio * 2**30 == memory.details["peak_bytes"] >= 8 * (20 * 10) ** 2
+
+
+def test_the_perceptron_of_the_bench_is_that_of_the_study() -> None:
+    defaults = inspect.signature(bench.perceptron_curvatures).parameters
+    assert defaults["width"].default == max(width_networks.WIDTHS)
+    assert defaults["n"].default == width_networks.DIGITS
+    assert bench.PROBES == width_study.PROBES and set(bench.KAPPAS) <= set(width_tables.KAPPAS)
 
 
 def test_every_size_is_a_set_of_pairs() -> None:

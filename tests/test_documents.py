@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 import documents
+import evidence
 import readout
 import records
+import width_networks
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,6 +66,30 @@ def test_data_readme_tells_the_hash_of_each_file(tmp_path: Path) -> None:
     assert f"| null.jsonl | `{records.sha256_file(tmp_path / 'null.jsonl')}` |" in text
     (tmp_path / "null.jsonl").write_text('{"a": 1}\n')
     assert documents.data_readme(tmp_path) != text
+
+
+def test_every_table_is_described_once() -> None:
+    described = [entry.table for entry in documents.ENTRIES if entry.table]
+    assert sorted(described) == sorted(evidence.TABLES)
+    assert all(e.pattern == f"{e.table}.csv" for e in documents.ENTRIES if e.table)
+
+
+def test_data_readme_explains_the_columns_of_the_width_study_and_of_the_peer(
+    tmp_path: Path,
+) -> None:
+    for file in ("widths.csv", "peers.csv"):
+        (tmp_path / file).write_text("x\n")
+    text = documents.data_readme(tmp_path)
+    assert "| dimension_10 | float | λ(c) at κ = 10, exact |" in text
+    assert "| ms_theirs | float |" in text
+    assert "`python run_widths.py --study full --workers 2`, about 170 minutes" in text
+    assert "`runs/peers/bin/python tests/peers/devinterp_peer.py`" in text
+
+
+def test_the_kept_spectra_of_the_width_study_stay_small() -> None:
+    """Every network's, were they all kept and did nothing compress: 33 of 10,240 doubles."""
+    networks = width_networks.all_networks()
+    assert sum(8 * 10 * network.n for network in networks) < 3e6
 
 
 def test_check_names_a_stale_document(

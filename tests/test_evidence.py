@@ -15,6 +15,7 @@ import claims
 import evidence
 import records
 import tables
+import width_tables
 from evidence import Evidence, NotEnough, Statistic
 from tests import made_data
 
@@ -176,8 +177,29 @@ def test_the_columns_of_the_calibration_are_those_of_its_writer() -> None:
     assert list(evidence.RESOLUTION_COLUMNS.items()) == list(calibrate.RESOLUTION_COLUMNS.items())
 
 
-def test_every_table_of_a_study_has_a_command() -> None:
-    assert {f"{name}.csv" for name in tables.TABLES} <= set(evidence.COMMANDS)
+def test_every_table_has_a_command() -> None:
+    assert {f"{name}.csv" for name in evidence.TABLES} <= set(evidence.COMMANDS)
+
+
+def test_no_table_hides_another_of_its_name() -> None:
+    names = [*tables.TABLES, *width_tables.TABLES, "peers"]
+    assert len(names) == len(set(names)) == len(evidence.TABLES)
+    assert not set(evidence.CALIBRATION_TABLES) & {f"{name}.csv" for name in names}
+
+
+@pytest.mark.parametrize("file", ["widths.csv", "width_chains.csv", "peers.csv", "llc.csv"])
+def test_a_table_is_read_with_the_types_of_its_columns(file: str, tmp_path: Path) -> None:
+    example = {str: "a", float: 0.5, int: 3, bool: True}
+    row = {name: example[kind] for name, kind in evidence.types(file).items()}
+    records.write_csv(tmp_path / file, evidence.types(file), [row])
+    assert Evidence(tmp_path).rows(file) == [row]
+    assert evidence.types("widths.csv") == width_tables.types("widths")
+
+
+def test_the_commands_of_the_width_study_are_scripts_that_are_there() -> None:
+    for file in ("widths.csv", "width_influence.csv", "peers.csv"):
+        script = next(word for word in evidence.COMMANDS[file].split() if word.endswith(".py"))
+        assert (ROOT / script).exists()
 
 
 # --- the source's claims --------------------------------------------------------------------

@@ -178,6 +178,18 @@ def test_a_missing_file_leaves_its_figure_out_and_names_the_command(
     )
 
 
+def test_the_width_study_is_drawn_from_its_tables_and_spectra(
+    matplotlib: Any, studied: Path, tmp_path: Path
+) -> None:
+    drawn = figures.draw_widths(studied, tmp_path / "drawn")
+    assert "widths_ratio" in [path.stem for path in drawn]
+    assert "widths_response" not in [path.stem for path in drawn]  # no spectra
+    h = 10.0 ** -np.arange(10.0)
+    records.write_npz(studied / "width_spectra.npz", {"ntk_w64_r0.001_s0": h})
+    drawn = figures.draw_widths(studied, tmp_path / "drawn")
+    assert "widths_response" in [path.stem for path in drawn]
+
+
 def test_the_response_takes_the_lowest_seed_of_the_verdict(data: Path) -> None:
     checkpoint = records.read_checkpoint(data / "checkpoints" / "tiny.npz")
     net = QuadraticNetwork.modular(5, 3, checkpoint.a, checkpoint.b)

@@ -12,7 +12,9 @@ import pytest
 import console
 import records
 import run_widths
+import width_chains
 import width_networks as wn
+import width_study
 import width_tables
 from jobs import Setup
 from run_widths import Cell, Plan, Stage
@@ -52,6 +54,45 @@ def test_every_network_is_trained_before_it_is_read(stages: list[Stage]) -> None
     assert all(c.weights for s in stages if s.table == "width_chains" for c in s.cells)
     named = [c.key for s in stages if s.name.startswith("train") for c in s.cells]
     assert len(named) == len(set(named)) == 33
+
+
+def test_every_network_is_read_once_with_its_spectrum_or_at_kappas(stages: list[Stage]) -> None:
+    readers = (width_study.spectrum, width_study.at_kappas)
+    read = [cell.arguments[1] for stage in stages if stage.work in readers for cell in stage.cells]
+    assert len(read) == len(set(read)) and set(read) == set(wn.all_networks())
+
+
+def needing_spectra(stage: Stage) -> list[tuple[Network, str]]:
+    """The networks, with the step, whose kept curvatures the cells of a stage read."""
+    if stage.work is width_chains.sampled:
+        return [(c.arguments[1], c.arguments[2].weights) for c in stage.cells]
+    if stage.work in (width_study.hessian, width_study.polish):
+        return [(c.arguments[1], wn.LAST) for c in stage.cells]
+    if stage.work is width_study.matched:  # either network may be the one read at its last step
+        return [(network, wn.LAST) for c in stage.cells for network in c.arguments[2]]
+    return []
+
+
+def without_spectra(stages: list[Stage]) -> set[tuple[str, str]]:
+    """(stage, network) where curvatures are read before a stage has kept them."""
+    kept: set[tuple[Network, str]] = set()
+    missing = set()
+    for stage in stages:
+        missing |= {(stage.name, n.name) for n, at in needing_spectra(stage) if (n, at) not in kept}
+        step = {width_study.spectrum: wn.LAST, width_study.polish: wn.POLISHED}.get(stage.work)
+        if step:
+            kept |= {(cell.arguments[1], step) for cell in stage.cells}
+    return missing
+
+
+def test_whoever_is_read_by_its_curvatures_has_a_spectrum_before(stages: list[Stage]) -> None:
+    assert sum(bool(needing_spectra(stage)) for stage in stages) >= 10
+    assert without_spectra(stages) == set()
+
+
+def test_a_spectrum_that_comes_too_late_is_noticed(stages: list[Stage]) -> None:
+    late = sorted(stages, key=lambda stage: stage.name == "spectrum-later")
+    assert {stage for stage, _ in without_spectra(late)} == {"chains-seeds", "matched-later"}
 
 
 def test_keys_are_unique_and_estimates_positive(stages: list[Stage]) -> None:

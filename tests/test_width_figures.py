@@ -38,16 +38,6 @@ def study_rows() -> list[dict[str, Any]]:
     return rows
 
 
-def test_ratios_pair_equal_seeds_and_widths() -> None:
-    rows = study_rows()
-    assert wf.ratios(rows, "source-like", 10) == {width: [0.5, 0.6] for width in WIDTHS}
-    assert wf.ratios(rows, "common", 10) == {}  # no µP network at the NTK rate
-    without = [r for r in rows if not (r["condition"] == "ntk" and r["seed"] == 1)]
-    assert wf.ratios(without, "source-like", 10) == {width: [0.5] for width in WIDTHS}
-    rows[0]["dimension_10"] = None  # a failed reading is no ratio
-    assert wf.ratios(rows, "source-like", 10)[64] == [0.6]
-
-
 def test_every_figure_is_drawn_and_repeats_its_bytes(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     rows = study_rows()

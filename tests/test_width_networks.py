@@ -14,7 +14,7 @@ from train_mlp import STEPS, Snapshot
 from width_networks import Network
 
 
-def test_the_plan_is_the_issues() -> None:
+def test_the_plan_has_three_seeds_at_two_pairs_of_rates() -> None:
     pairs = wn.all_pairs()
     assert len(pairs) == 21 and len(wn.all_networks()) == 33
     for width in wn.WIDTHS:
@@ -29,6 +29,21 @@ def test_the_plan_is_the_issues() -> None:
         assert (ntk.width, ntk.seed) == (mup.width, mup.seed)
         assert (ntk.base_rate == mup.base_rate) == rates.startswith("common")
     assert wn.STEPS == STEPS  # of the recipe
+
+
+def test_ratios_pair_equal_seeds_and_widths() -> None:
+    rows = [
+        n.columns() | {"x": 10.0 if n.condition == "ntk" else 5.0 + n.seed}
+        for width in wn.WIDTHS
+        for seed in (0, 1)
+        for n in wn.pair(width, "source-like", seed)
+    ]
+    assert wn.ratios(rows, "source-like", "x") == {width: [0.5, 0.6] for width in wn.WIDTHS}
+    assert wn.ratios(rows, "common", "x") == {}  # no µP network at the NTK rate
+    without = [r for r in rows if not (r["condition"] == "ntk" and r["seed"] == 1)]
+    assert wn.ratios(without, "source-like", "x") == {width: [0.5] for width in wn.WIDTHS}
+    rows[0]["x"] = None  # a failed reading is no ratio
+    assert wn.ratios(rows, "source-like", "x")[64] == [0.6]
 
 
 def test_names_are_told_apart() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import curvature
 import records
 import theory
 import train_mlp
@@ -107,6 +109,41 @@ def test_cholesky_reads_what_the_spectrum_reads(folder: Path) -> None:
         )
 
 
+def disagreeing(row: dict[str, Any], whole: dict[str, Any]) -> set[str]:
+    """The columns, times aside, in which what at_kappas reads is not what the spectrum says."""
+    exact = ("hessian_scale", "rank_ceiling", "trace_without_gram")  # one computation on both sides
+    tolerances = dict.fromkeys(exact, 0.0)
+    # A sum of 700 squares in another order: 700 eps at most; eigenvalues below 0 are rounding.
+    tolerances["trace"] = 1e-12
+    # Lanczos leaves 1e-8 of h_max, and λ(c) moves relatively by no more than c does; Cholesky adds
+    # m·eps·(1 + κ) = 2e-11. Ten times that.
+    tolerances |= dict.fromkeys(
+        ("h_max", "stable_rank", "dimension_1", "dimension_10", "dimension_100"), 1e-7
+    )
+    assert set(row) == {*tolerances, "seconds_gram"}
+    return {
+        name for name, rel in tolerances.items() if row[name] != pytest.approx(whole[name], rel=rel)
+    }
+
+
+@pytest.mark.parametrize("network", [NTK, MUP])
+def test_at_kappas_reads_what_the_spectrum_reads_and_keeps_no_curvatures(
+    network: Network, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (whole,) = width_study.spectrum(folder, network)
+    width_study.train(tmp_path, network)  # the same weights, without a spectrum beside them
+    (row,) = width_study.at_kappas(tmp_path, network)
+    known(row, "widths")
+    assert not wn.spectrum_path(tmp_path, network).exists()
+    assert disagreeing(row, whole) == set()
+    # What a lost factor 2 in h_max would do: every column that depends on it is caught.
+    top = curvature.top_eigenvalue
+    monkeypatch.setattr(width_study.curvature, "top_eigenvalue", lambda gram: 2.0 * top(gram))
+    (wrong,) = width_study.at_kappas(tmp_path, network)
+    spoilt = {"h_max", "stable_rank", "dimension_1", "dimension_10", "dimension_100"}
+    assert disagreeing(wrong, whole) == spoilt
+
+
 def test_a_pair_is_matched_at_the_larger_loss(folder: Path) -> None:
     rows = width_study.matched(folder, "common", (NTK, MUP))
     last = [wn.read_snapshot(folder, n).loss for n in (NTK, MUP)]
@@ -171,6 +208,6 @@ def test_a_polish_is_read_before_and_after(folder: Path, monkeypatch: pytest.Mon
 
 
 def test_nothing_is_measured_before_the_training(tmp_path: Path) -> None:
-    for job in (width_study.spectrum, width_study.polish):
+    for job in (width_study.spectrum, width_study.at_kappas, width_study.polish):
         with pytest.raises(records.RecordError):
             job(tmp_path, NTK)

@@ -7,11 +7,15 @@ import pytest
 import width_tables as wt
 
 
-@pytest.mark.parametrize("table", wt.TABLES)
-def test_columns_are_explained(table: str) -> None:
-    for name, (kind, meaning) in wt.TABLES[table].items():
+@pytest.mark.parametrize("table", [*wt.TABLES.values(), wt.PEERS])
+def test_columns_are_explained(table: wt.Table) -> None:
+    for name, (kind, meaning) in table.items():
         assert kind in (int, float, str, bool), name
         assert len(meaning) > 4, name
+
+
+@pytest.mark.parametrize("table", wt.TABLES)
+def test_a_row_says_last_what_failed(table: str) -> None:
     assert list(wt.TABLES[table])[-1] == "error"
 
 

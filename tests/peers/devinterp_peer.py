@@ -33,6 +33,7 @@ from devinterp.slt.sampler import sample as peer_sample  # noqa: E402
 import chains  # noqa: E402
 import curvature  # noqa: E402
 import effective_dimension  # noqa: E402
+import evidence  # noqa: E402
 import gate  # noqa: E402
 import preconditioned  # noqa: E402
 import records  # noqa: E402
@@ -48,14 +49,6 @@ CHECKPOINTS = {"p11": "p11_K33_f80_s0", "p17": "p17_K51_f70_s0", "p31": "p31_K93
 DRAWS = {"p11": 8_000, "p17": 4_000, "p31": 1_000}  # kept; as many are discarded at most 2,000
 KAPPAS = (1.0, 10.0)
 RMSPROP = {"alpha": 0.99, "damping": 0.1}  # the peer's defaults
-COLUMNS: dict[str, type] = {
-    **dict.fromkeys(("case", "rule", "peer", "torch"), str),
-    **dict.fromkeys(("d", "chains", "steps", "burn_in"), int),
-    **dict.fromkeys(("n_beta", "gamma", "kappa", "step"), float),
-    **dict.fromkeys(("ours", "ours_error", "theirs", "theirs_error", "z_difference"), float),
-    **dict.fromkeys(("law", "law_sd", "slope_shift"), float),
-    **dict.fromkeys(("ms_ours", "ms_theirs", "ratio"), float),
-}
 
 
 # ---- the peer's models -------------------------------------------------------------------------
@@ -256,7 +249,7 @@ def compare(case: Case) -> dict[str, Any]:
     if case.rule == "plain":
         row["law"] = theory.sgld_expected_llc(case.h, **s)
         row["law_sd"] = theory.sgld_llc_variance(case.h, chains=CHAINS, **s) ** 0.5
-    return {name: row[name] for name in COLUMNS}
+    return row
 
 
 def slope(case: Case) -> float:
@@ -308,7 +301,7 @@ def main() -> None:
             f"  ms {row['ms_ours']:.2f} and {row['ms_theirs']:.2f}",
             flush=True,
         )
-        records.write_csv(options.out, COLUMNS, rows)
+        records.write_csv(options.out, evidence.types("peers.csv"), rows)
 
 
 if __name__ == "__main__":
