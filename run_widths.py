@@ -112,7 +112,6 @@ SPECTRUM = {64: 165.0, 256: 168.0, 1024: 175.0}
 CHOLESKY = {64: 85.0, 256: 88.0, 1024: 95.0}  # Gram matrix and three κ
 HESSIAN = {64: 60.0, 256: 120.0, 1024: 400.0}
 POLISH = {64: 40.0, 256: 150.0, 1024: 350.0}
-HESSIAN_KAPPAS = {64: (1.0, 10.0, 100.0), 256: (1.0, 10.0), 1024: (1.0,)}  # for their cost
 CHAIN_STEP = {64: 0.012, 256: 0.045, 1024: 0.35}
 
 
@@ -216,12 +215,8 @@ class Plan:
             wide = network.width == 1024
             if network.width not in widths or (wide and network.condition == "ntk"):
                 continue
-            arguments = (
-                self.folder,
-                network,
-                (1.0, 10.0, 100.0)[: 3 if network.width == 64 else 2],
-                wide,
-            )
+            kappas = (1.0, 10.0, 100.0) if network.width == 64 else (1.0, 10.0)
+            arguments = (self.folder, network, kappas, wide)
             cells.append(
                 Cell(
                     network.name,
@@ -288,13 +283,15 @@ class Plan:
             if network.width < 1024:
                 continue
             yield network, Setting("plain", 1.0, chains=2, lengths=16.0)
+            short: dict[str, Any] = {"chains": 2, "lengths": 9.0, "discarded": 3.0}
+            quick = short | {"step_divisor": 0.4}  # s = 0.5: the law knows the step
+            yield network, Setting("plain", gamma=width_study.FIXED_GAMMA, **quick)
+            yield network, Setting("plain", 10.0, **short)
             if network.condition == "mup":
-                yield network, Setting("plain", 10.0, chains=2, lengths=9.0, discarded=3.0)
                 yield network, Setting("rmsprop", 1.0, chains=2, lengths=12.0)
-            else:  # s = 0.5: the law knows the step
-                short = {"chains": 2, "lengths": 9.0, "discarded": 3.0}
-                yield network, Setting("plain", 10.0, step_divisor=0.4, **short)  # type: ignore[arg-type]
-            yield network, Setting("plain", gamma=width_study.FIXED_GAMMA, chains=2, lengths=12.0)
+                yield network, Setting("inherited", gamma=width_study.FIXED_GAMMA, **quick)
+            else:
+                yield network, Setting("plain", 10.0, **quick)
 
     def _telling_later(self) -> list[tuple[Network, Network]]:
         """Seeds 1 and 2 at the source-like rates: a whole spectrum each, for chains and pairs."""

@@ -89,7 +89,7 @@ def response_figure(rows: Rows, spectra: Mapping[str, Array]) -> Any:
         label = f"{NAMES[row['condition']]}, width {row['width']}"
         axes.plot(CURVE_KAPPAS, curve, color=mark.colour, linestyle=dashes, label=label)
         half = 0.5 * row["rank_ceiling"]
-    axes.axhline(half, color=canvas.GREY, linewidth=0.8)
+    canvas.level(axes, half, "half the rank ceiling", 0.3)
     axes.set(xscale="log", yscale="log", xlabel="κ", ylabel="effective dimension λ(c)")
     canvas.legend(axes)
     return figure

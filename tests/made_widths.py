@@ -82,7 +82,7 @@ def matched() -> list[Row]:
     """width_matched.csv: seed 0 of every pair."""
     rows = []
     for rates, both in width_networks.all_pairs():
-        if both[0].seed:
+        if both[0].seed or rates == "common high":
             continue
         for n in both:
             one = network(n)["dimension_1"]
@@ -109,7 +109,11 @@ def chain(n: Network, rule: str = "plain", kappa: float = 1.0, **more: Any) -> R
         **{"step": 1e-4, "chains": 4, "steps": round(20 * tau), "burn_in": round(4 * tau)},
         **{"llc": llc, "standard_error": 0.005 * llc, "settled": True, "integrated_time": 5.0},
         **{"dimension": llc, "law": llc, "law_sd": 0.005 * llc, "slope_shift": 0.0, "z": 0.1},
-        **{"relaxation": 1.02 * tau, "relaxation_law": tau, "spread_W1": 1.0},
+        **{
+            "relaxation": 0.95 * tau * jitter(n.name + rule + f"{kappa}{s}") ** 3,
+            "relaxation_law": tau,
+            "spread_W1": 1.0,
+        },
         **{"spread_W2": 0.11 if slow else 0.99, "spread_law_W1": 1.0},
         **{"spread_law_W2": 0.1 if slow else 1.0, "mala": 0.0 if s > 0.1 else 0.92},
         **{"mala_law_chain": 0.7, "mala_law_posterior": 0.0, "reach": 0.3, "reach_law": 0.3},
@@ -123,10 +127,10 @@ def chains() -> list[Row]:
         for width in WIDTHS:
             n = Network(condition, width, PAIRS["source-like"][condition], 0)
             gamma = network(n)["dimension_gamma_5000"]
+            read = dict.fromkeys(("llc", "law", "dimension"), gamma)
+            read |= dict.fromkeys(("standard_error", "law_sd"), 0.01 * gamma)
             rows += [chain(n, rule, k) for rule in ("plain", "rmsprop") for k in (1.0, 10.0)]
-            rows += [
-                chain(n, "plain", 0.1, aligned="gamma", llc=gamma, standard_error=0.01 * gamma)
-            ]
+            rows += [chain(n, "plain", 0.1, aligned="gamma", **read)]
             rows += [chain(n, n_beta_factor=100.0)]
             if condition == "mup":
                 rows += [chain(n, "inherited", k) for k in (1.0, 10.0)]

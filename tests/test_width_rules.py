@@ -58,7 +58,7 @@ TURNED = [
     ("E03", STUDY, of("mup"), steeper("dimension_1", 0.3), REFUTED),
     ("E04", STUDY, wide("ntk"), {"rank": 10241}, REFUTED),
     ("E04", STUDY, of("ntk"), times("dimension_1", 5.0), DIFFERS),
-    ("E04", STUDY, lambda r: r["width"] == 64, {"dimension_1": 3e4}, REFUTED),
+    ("E04", STUDY, lambda r: r["width"] == 1024, {"dimension_1": 5200.0}, REFUTED),
     ("E05", STUDY, wide("mup"), times("drift_W2", 3.0), DIFFERS),
     ("E05", STUDY, wide("mup"), times("drift_W2", 300.0), REFUTED),
     ("E05", STUDY, wide("ntk"), times("drift_all", 2.0), REFUTED),
