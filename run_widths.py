@@ -240,7 +240,7 @@ class Plan:
                 Cell(
                     f"{network.name}_{setting.key}",
                     (self.folder, network, setting),
-                    network.columns(),
+                    network.columns() | _columns(setting),
                     seconds,
                     SAMPLING,
                     self._weights(network, step=setting.weights),
@@ -357,6 +357,13 @@ class Plan:
                 )
         work = width_extensions.sampled_influence
         return Stage("influence-sampled", "E18", "width_influence", work, tuple(cells))
+
+
+def _columns(setting: Setting) -> Row:
+    """What a table says of a setting before its chains run, and if they die."""
+    named = {k: v for k, v in asdict(setting).items() if k in width_tables.CHAINS}
+    s = width_chains.STEP_CONSTANT / setting.step_divisor
+    return named | {"aligned": "gamma" if setting.kappa is None else "kappa", "step_constant": s}
 
 
 def _at_both_kappas(network: Network) -> list[tuple[float, dict[str, Any]]]:

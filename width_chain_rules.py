@@ -177,7 +177,8 @@ def e11_sampled_against_exact(data: Evidence, claim: Claim) -> Answer:
         on="µP at width 1024, seed 0",
         settings=_length(rows),
         cause=f"{_laws(rows)} The law itself lies {' and '.join(percent(x, 1) for x in bias)} "
-        f"above λ(c). {_rmsprop(data)}{_everywhere(data)}{_near(data)}{_full_hessian(data)}",
+        f"above λ(c). {_rmsprop(data)}{_everywhere(data)}{_near(data)}{_died(data)}"
+        f"{_full_hessian(data)}",
     )
 
 
@@ -236,6 +237,17 @@ def _near(data: Evidence) -> str:
         for r in rows
     ]
     return f"With n_beta a hundredfold, ten times nearer w*: {'; '.join(parts)}. " if parts else ""
+
+
+def _died(data: Evidence) -> str:
+    """Runs without a reading, which have no place in any ratio."""
+    dead = [r for r in data.rows(CHAINS) if r.get("error")]
+    parts = [
+        f"{NAMES[r['condition']]} {r['width']} {r['rule']} κ = {r['kappa'] or 0:g}, s = "
+        f"{r['step_constant']:g}: {r['error'].split('. ')[0]}"
+        for r in dead
+    ]
+    return f"No reading: {'; '.join(parts)}. " if parts else ""
 
 
 def not_swept(row: Row) -> bool:

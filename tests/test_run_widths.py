@@ -111,6 +111,17 @@ def test_seeds_of_the_chains_differ(stages: list[Stage]) -> None:
     assert len(cases) == len(set(cases))
 
 
+def test_a_dead_chain_still_says_how_it_was_sampled(stages: list[Stage]) -> None:
+    """What is known beforehand stands in a row without a reading, as in one with."""
+    for cell in (c for s in stages if s.table == "width_chains" for c in s.cells):
+        setting = cell.arguments[2]
+        known = cell.known
+        assert known["rule"] == setting.rule and known["kappa"] == setting.kappa
+        assert known["aligned"] == ("kappa" if setting.gamma is None else "gamma")
+        assert known["step_constant"] == pytest.approx(0.2 / setting.step_divisor, rel=1e-15)
+        assert set(known) <= set(width_tables.types("width_chains"))
+
+
 def test_the_plan_is_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run_widths.main(["--plan", "--runs", str(tmp_path)]) == 0
     out = capsys.readouterr().out.splitlines()

@@ -136,6 +136,17 @@ def test_a_missing_rank_is_not_called_full() -> None:
     assert "does at every α" not in judged("E17", less).cause
 
 
+def test_a_dead_chain_is_named_with_its_reason_and_is_in_no_ratio() -> None:
+    def ten(r: Row) -> bool:
+        return bool(r["condition"] == "ntk" and r["width"] == 1024 and r["kappa"] == 10.0)
+
+    reason = "DeadChain: chain 0 is not finite at step 7. Lower the step"
+    data = Made().change(CHAINS, ten, llc=None, standard_error=None, error=reason)
+    cause = judged("E11", data).cause
+    assert "No reading: NTK 1024 plain κ = 10, s = 0.2: DeadChain: chain 0 is not finite" in cause
+    assert "NTK plain κ = 10: 1.00 (2)" in cause
+
+
 def test_readings_are_told_over_their_law() -> None:
     data = Made().change(CHAINS, mup_wide, **times("llc", 1.5))
     assert "µP plain κ = 1: 1.00 to 1.50 (3)" in judged("E11", data).cause
