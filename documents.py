@@ -21,6 +21,9 @@ import console
 import evidence
 import records
 import tables
+import width_networks
+import width_rules
+import width_tables
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
@@ -251,7 +254,7 @@ ENTRIES = (
         "fourier",
     ),
     *(
-        Entry(f"{table}.csv", what, evidence.COMMANDS[f"{table}.csv"], "170", table)
+        Entry(f"{table}.csv", what, evidence.COMMANDS[f"{table}.csv"], "140", table)
         for table, what in WIDTH_STUDY.items()
     ),
     Entry(
@@ -259,13 +262,13 @@ ENTRIES = (
         "curvatures (10,240,) float64, descending, of every perceptron whose whole spectrum was "
         "computed, under its name in widths.csv",
         evidence.COMMANDS["widths.csv"],
-        "170",
+        "140",
     ),
     Entry(
         "peers.csv",
         "devinterp 1.3.2 and this project on the same weights and settings, see tests/peers/",
         evidence.COMMANDS["peers.csv"],
-        "30",
+        "15",
         "peers",
     ),
 )
@@ -442,6 +445,29 @@ def _csv_rows(path: Path) -> list[dict[str, Any]]:
     return records.read_csv(path, dict.fromkeys(header, str))
 
 
+def widths_block() -> str:
+    """λ(c) of both conditions and their ratio, by base rates and width, and how λ(c) scales."""
+    data = evidence.Evidence(_file("widths.csv").parent)
+    heads = " | ".join(f"ratio, κ = {kappa}" for kappa in width_tables.KAPPAS)
+    lines = [
+        f"| base rates | width | NTK λ(c), κ = 1 | µP λ(c), κ = 1 | {heads} | seeds |",
+        "|---" * (5 + len(width_tables.KAPPAS)) + "|",
+    ]
+    powers = []
+    for rates, base in width_networks.PAIRS.items():
+        named = " / ".join(f"{rate:g}" for rate in base.values())
+        both = [width_rules.by_width(data, c, "dimension_1", rates) for c in base]
+        ratio = [width_rules.ratios(data, f"dimension_{k}", rates) for k in width_tables.KAPPAS]
+        means = [width_rules.means(group) for group in (*both, *ratio)]
+        for width, *values in zip(width_networks.WIDTHS, *means, strict=True):
+            shown = [f"{x:.2f}" for x in values[:2]] + [f"{x:.3f}" for x in values[2:]]
+            cells = [named, f"{width}", *shown, f"{len(ratio[0][width])}"]
+            lines.append(f"| {' | '.join(cells)} |")
+        ntk, mup = (f"{x.value:.2f} ± {x.error:.2f}" for x in map(width_rules.exponent, both))
+        powers.append(f"at {named} as w^({mup}) for µP, w^({ntk}) for NTK")
+    return "\n".join([*lines, "", f"At κ = 1 λ(c) goes {'; '.join(powers)}."])
+
+
 def bench_block() -> str:
     """The measured ratios beside what they had to be."""
     bench = records.read_json(_file("bench.json"))
@@ -459,6 +485,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "resolution": resolution_block,
     "convergence": convergence_block,
     "fourier": fourier_block,
+    "widths": widths_block,
     "bench": bench_block,
 }
 

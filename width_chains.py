@@ -6,7 +6,7 @@
 A reading departs from the exact effective dimension for reasons that can be computed: the step's
 inflation and the transient (E10), a gradient at w* (E30), steps that leave tensors behind (E31),
 and, where the chains travel as far as |w*|, a loss that is no quadratic any more. The last is
-shown by raising n_beta at fixed κ: the chains stay near, and the reading returns to the law.
+shown by raising n_beta at fixed κ: the chains stay near, and the reading comes closer to the law.
 
 Symbols: h curvatures, κ = n_beta·h_max/gamma, τ = (2/s)(κ+1) steps, ε step, C chains, T steps, δ =
 w − w*.

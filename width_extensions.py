@@ -178,7 +178,8 @@ def sampled_influence(
 ) -> list[Row]:
     """BIF from chains, beside the exact one of the quadratic, and against itself in two halves.
 
-    The halves say how much of a ranking is noise: sampled and exact cannot agree better than that.
+    The halves say how much of a ranking is noise: with correlation r between halves, the whole can
+    agree with the truth up to about √(2r/(1 + r)).
     """
     network = influence_network(condition)
     model = _Attributions(folder, network)

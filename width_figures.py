@@ -71,7 +71,7 @@ def ratio_figure(rows: Rows) -> Any:
         axes.title.set_size(9)
         if index == 1:
             axes.set_ylabel("λ(c) of µP over that of NTK")
-            canvas.legend(axes)
+    _below(figure, axes, 4)
     return figure
 
 
@@ -117,6 +117,7 @@ def drift_figure(rows: Rows) -> Any:
                 label=f"W{layer}",
             )
         axes.set(xscale="log", yscale="log", xlabel="width", title=NAMES[condition])
+        canvas.plain_ticks(axes.yaxis, *axes.get_ylim())
         axes.set_xticks(WIDTHS, [str(width) for width in WIDTHS])
         if index == 1:
             axes.set_ylabel("drift |ΔW|/|W₀|")
@@ -145,8 +146,10 @@ def reach_figure(rows: Rows) -> Any:
             markersize=5,
             label=NAMES[condition],
         )
-    canvas.level(axes, 1.0, "the law on the quadratic")
+    canvas.level(axes, 1.0, "the law on the quadratic", 0.3)
     axes.set(xscale="log", xlabel="√(d/γ) over |w*|", ylabel="sampled over predicted reading")
+    axes.set_yscale("log")
+    canvas.plain_ticks(axes.yaxis, *axes.get_ylim())
     canvas.legend(axes)
     return figure
 
@@ -159,6 +162,7 @@ def lazy_figure(rows: Rows) -> Any:
     alpha = [r["alpha"] for r in mine]
     left.plot(alpha, [r["linearisation_error"] for r in mine], "o-", color=canvas.MARKS[0].colour)
     left.set(xscale="log", yscale="log", xlabel="α", ylabel="linearisation error")
+    canvas.plain_ticks(left.yaxis, *left.get_ylim())
     for k, mark in zip((0, 1, 2, 4, 6, 8), canvas.MARKS, strict=True):
         share = [r[f"dimension_1e{k}"] / r["half_ceiling"] for r in mine]
         right.plot(alpha, share, mark.marker, color=mark.colour, label=f"κ = 1e{k}", linestyle="-")

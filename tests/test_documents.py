@@ -11,6 +11,7 @@ import evidence
 import readout
 import records
 import width_networks
+from tests import made_widths
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -82,8 +83,25 @@ def test_data_readme_explains_the_columns_of_the_width_study_and_of_the_peer(
     text = documents.data_readme(tmp_path)
     assert "| dimension_10 | float | λ(c) at κ = 10, exact |" in text
     assert "| ms_theirs | float |" in text
-    assert "`python run_widths.py --study full --workers 2`, about 170 minutes" in text
+    assert "`python run_widths.py --study full --workers 2`, about 140 minutes" in text
     assert "`runs/peers/bin/python tests/peers/devinterp_peer.py`" in text
+
+
+def test_the_table_of_the_widths_pairs_seed_with_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = made_widths.files()["widths.csv"]
+    for row in rows:  # two seeds' ratios 0.5 and 0.72: their geometric mean is 0.6
+        if row["network"] in ("mup_w256_r0.02_s0", "mup_w256_r0.02_s1", "mup_w256_r0.02_s2"):
+            ntk = next(r for r in rows if r["network"] == f"ntk_w256_r0.001_s{row['seed']}")
+            row["dimension_10"] = (0.5, 0.72, 0.6)[row["seed"]] * ntk["dimension_10"]
+    records.write_csv(tmp_path / "widths.csv", evidence.types("widths.csv"), rows)
+    monkeypatch.setattr(documents, "DATA", tmp_path)
+    lines = documents.widths_block().splitlines()
+    assert len(lines) == 2 + 9 + 2 and len({line.count("|") for line in lines[:11]}) == 1
+    cells = [cell.strip() for cell in lines[3].split("|")[1:-1]]
+    assert cells[:2] == ["0.001 / 0.02", "256"] and cells[5] == "0.600" and cells[7] == "3"
+    assert "at 0.001 / 0.001 as w^(0.10 ± 0.00) for µP" in lines[-1]  # made to rise
 
 
 def test_the_kept_spectra_of_the_width_study_stay_small() -> None:

@@ -122,7 +122,7 @@ def quadratic_case(name: str, draws: int | None) -> Case:
 
 
 def perceptron_cases(folder: Path, draws: int | None) -> list[Case]:
-    """Both conditions at width 64 under κ = 1 and 10, plain and RMSProp steps."""
+    """Both conditions at width 64 under κ = 1 and 10, plain steps; RMSProp at κ = 1."""
     cases = []
     for network in width_networks.pair(64, "source-like", 0):
         if not width_networks.snapshot_path(folder, network, width_networks.LAST).exists():
@@ -137,7 +137,7 @@ def perceptron_cases(folder: Path, draws: int | None) -> list[Case]:
             settings = dict(KappaProtocol(kappa, network.n_beta).settings(float(h[0])))
             if draws:
                 settings["steps"] = settings["burn_in"] + draws
-            for rule in ("plain", "rmsprop"):
+            for rule in ("plain", "rmsprop") if kappa == 1.0 else ("plain",):
                 own = dict(settings)
                 if rule == "rmsprop":  # the same bound on the step, for every V
                     own["step"] *= RMSPROP["damping"]
