@@ -146,6 +146,14 @@ def markdown(entries: Sequence[dict[str, Any]]) -> str:
         "E13, E15, E16 and E09 were amended where a review found a tolerance too loose or an "
         "estimator biased.",
         "",
+        "In the width study `refuted` means that the words of a claim fail on our networks, "
+        "`differs` that they hold and a figure",
+        "does not agree, `answered` that the source asks without a figure. Its source names "
+        "neither base rates nor the length of",
+        "the training, so ours are not its networks: where figures differ (E02 to E08) that is "
+        "the likeliest cause, and the",
+        "common base rates beside them show how much hangs on it.",
+        "",
         "| verdict | claims |",
         "|---|---|",
         *(f"| {verdict} | {counts[verdict]} |" for verdict in VERDICTS if counts[verdict]),
