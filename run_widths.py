@@ -297,14 +297,13 @@ class Plan:
         return [both for both in self.later if self.named[both] == "source-like"]
 
     def _seeds(self) -> Iterator[tuple[Network, Setting]]:
-        """Seeds 1 and 2 at widths 64 and 256: κ = 1 and 10, plain, and RMSProp at κ = 1."""
+        """Seeds 1 and 2 at widths 64 and 256: κ = 1 and 10, plain and RMSProp."""
         for network in self._networks(self._telling_later()):
             if network.width == 1024:
                 continue
             for kappa, more in _at_both_kappas(network):
                 yield network, Setting("plain", kappa, **more)
-                if kappa == 1.0:
-                    yield network, Setting("rmsprop", kappa, **more)
+                yield network, Setting("rmsprop", kappa, **more)
 
     def _polish(self) -> Stage:
         """Width 64, seed 0: full batches at width 1024 cost more than the rest of a network."""
