@@ -47,7 +47,7 @@ WIDTH_STUDY = {
     "width_linear": "linear regression under κ: the share of λ = d/2 that is read",
     "width_hessian": "λ(c) of the full Hessian, by probes with a control variate and without",
     "width_chains": "chains on them under κ and under a fixed gamma, beside the exact law",
-    "width_polish": "the networks of width 64 and 256 polished to a smaller loss",
+    "width_polish": "the networks of width 64 polished to a smaller loss",
     "width_lazy": "a network of width 256 as its output is scaled by α: from rich to lazy",
     "width_influence": "Bayesian influence of the digits on held-out ones, exact and sampled",
 }

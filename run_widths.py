@@ -163,27 +163,24 @@ class Plan:
         return Stage(name, answers, "widths", width_study.train, tuple(cells))
 
     def _spectra(self, name: str, answers: str, pairs: Sequence[tuple[Network, Network]]) -> Stage:
-        cells = [
-            Cell(
-                n.name, (self.folder, n), n.columns(), SPECTRUM[n.width], READING, self._weights(n)
-            )
-            for n in self._networks(pairs)
-        ]
-        return Stage(name, answers, "widths", width_study.spectrum, tuple(cells))
+        cells = self._readings(self._networks(pairs), SPECTRUM)
+        return Stage(name, answers, "widths", width_study.spectrum, cells)
 
     def _at_kappas(
         self, name: str, answers: str, pairs: Sequence[tuple[Network, Network]]
     ) -> Stage:
         """The pairs' networks, but those whose whole spectrum is computed for their chains."""
         spectra = self._networks(self._telling_later())
-        cells = [
-            Cell(
-                n.name, (self.folder, n), n.columns(), CHOLESKY[n.width], READING, self._weights(n)
-            )
-            for n in self._networks(pairs)
-            if n not in spectra
-        ]
-        return Stage(name, answers, "widths", width_study.at_kappas, tuple(cells))
+        others = [n for n in self._networks(pairs) if n not in spectra]
+        cells = self._readings(others, CHOLESKY)
+        return Stage(name, answers, "widths", width_study.at_kappas, cells)
+
+    def _readings(self, networks: Iterable[Network], seconds: dict[int, float]) -> tuple[Cell, ...]:
+        """One cell for each network's last weights."""
+        return tuple(
+            Cell(n.name, (self.folder, n), n.columns(), seconds[n.width], READING, self._weights(n))
+            for n in networks
+        )
 
     def _matched(self, name: str, answers: str, pairs: Sequence[tuple[Network, Network]]) -> Stage:
         cells = [
